@@ -14,7 +14,8 @@ PUBLIC = [
     *("BadAnswer", "Broken", "CallTimeout", "Caller", "ChannelError", "Closed", "Context", "Depends"),
     *("Dialect", "Ended", "Identity"),
     *("InternalError", "InvalidParams", "InvalidRequest", "Limits", "LocalError", "MethodNotFound", "Options"),
-    *("ParseError", "Peer", "RpcError", "Service", "connect", "http_app", "method", "serve"),
+    *("ParseError", "Peer", "RpcError", "Service", "TaskHandle", "TaskPolicy", "TaskStatus"),
+    *("connect", "http_app", "method", "serve"),
 ]
 PROTOCOL = [
     *(
@@ -36,7 +37,7 @@ PROTOCOL = [
 def test_the_public_names_are_these() -> None:
     assert dragoman.__all__ == PUBLIC
     assert jsonrpc.__all__ == PROTOCOL
-    assert set(sync.__all__) == {"Answer", "SyncBatch", "SyncNotifications", "SyncPeer", "connect"}
+    assert set(sync.__all__) == {"Answer", "SyncBatch", "SyncNotifications", "SyncPeer", "SyncTask", "connect"}
 
 
 @pytest.mark.parametrize("name", PUBLIC)

@@ -30,6 +30,7 @@ RARE: Final = "start-up: a part of the standard library for what most programs n
 RARELY: Final = "start-up: what a command needs when something has failed, or a server asks for a token"
 ROUTES: Final = "start-up: what only apps with HTTP routes need"
 TERMINAL: Final = "start-up: what is shown on a terminal alone"
+TASKS: Final = "start-up: what only services that have tasks, and callers that start some, need"
 ASKED: Final = "start-up: what is only made when a document or metrics are asked for"
 
 GUARDED: Final = "start-up: what only methods that are not for every caller, and servers behind a guard, need"
@@ -103,6 +104,9 @@ LAZY: Final = {
     ("dragoman.net.urls", "urllib.parse"): RARE,
     ("dragoman.routes", "urllib.parse"): RARE,
     ("dragoman.rpc.binding.decoder", "copy"): RARE,
+    ("dragoman.rpc.process.child", "asyncio"): EVENTS,
+    ("dragoman.rpc.process.connection", "signal"): RARE,
+    ("dragoman.rpc.process.remote_context", "asyncio"): EVENTS,
     ("dragoman.rpc.service", "dragoman.rpc.openrpc"): ASKED,
     ("dragoman.rpc.routing.registering", "dragoman.rpc.routing.running"): ROUTES,
     ("dragoman.rpc.routing.registering", "inspect"): INSPECT,
@@ -126,6 +130,9 @@ LAZY: Final = {
     ("dragoman.mcp.server.content", "pathlib"): RARE,
     ("dragoman.cli.app", "dragoman.cli.serving.settings"): COMMAND,
     ("dragoman.rpc.service", "dragoman.rpc.lifespan"): EVENTS,
+    ("dragoman.rpc.method", "dragoman.tasks.policy"): TASKS,
+    ("dragoman.rpc.peer", "dragoman.rpc.task_handle"): TASKS,
+    ("dragoman.rpc.service", "dragoman.rpc.service_tasks"): TASKS,
     ("dragoman.rpc.service", "dragoman.rpc.runner"): EVENTS,
     ("dragoman.rpc.service", "dragoman.rpc.background"): EVENTS,
     ("dragoman.serving", "dragoman.net.accept"): WORKERS,
@@ -143,6 +150,7 @@ BY_NAME: Final = {
     "dragoman.cli.target": "the application that the command line names",
     "dragoman.doors": "a package's public names, each when it is first asked for",
     "dragoman.net.scheme": "a scheme's wire, when a URL has it",
+    "dragoman.rpc.process.child": "the module of a function that runs in a child process",
 }
 """Modules that import by a name made at run time -> what."""
 

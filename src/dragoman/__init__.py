@@ -32,8 +32,13 @@ if TYPE_CHECKING:
     from .rpc.context import Context
     from .rpc.including import method
     from .rpc.peer import Peer
+    from .rpc.process.declaring import in_process
+    from .rpc.process.pool import ProcessLimits
     from .rpc.service import Service
+    from .rpc.task_handle import TaskHandle
+    from .rpc.task_messages import TaskStatus
     from .serving import http_app, serve
+    from .tasks.policy import TaskPolicy
 else:
     __getattr__, __dir__ = door(
         __name__,
@@ -49,7 +54,12 @@ else:
             "rpc.including": "method",
             "rpc.context": "Context",
             "rpc.peer": "Peer",
+            "rpc.process.declaring": "in_process",
+            "rpc.process.pool": "ProcessLimits",
             "rpc.service": "Service",
+            "rpc.task_handle": "TaskHandle",
+            "rpc.task_messages": "TaskStatus",
+            "tasks.policy": "TaskPolicy",
             "serving": "http_app serve",
         },
     )
@@ -88,10 +98,15 @@ __all__ = [
     "Options",
     "ParseError",
     "Peer",
+    "ProcessLimits",
     "RpcError",
     "Service",
+    "TaskHandle",
+    "TaskPolicy",
+    "TaskStatus",
     "connect",
     "http_app",
+    "in_process",
     "method",
     "serve",
 ]

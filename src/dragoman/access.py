@@ -91,7 +91,9 @@ class Access(Struct, frozen=True, kw_only=True, eq=False):
     def without_arguments(self) -> Access:
         """Return a copy for requests about the method, such as a completion, which have no arguments of it."""
         allow = self.allow
-        return replace(self, allow=None if allow is None else lambda identity, _: allow(identity, None))
+        if allow is None:
+            return self
+        return replace(self, allow=lambda identity, _: allow(identity, None), arguments=lambda _: {})
 
     def passed(self, caller: Caller) -> bool:
         """Return whether this caller may make the call, as far as that is known without its arguments."""

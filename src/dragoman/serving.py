@@ -68,6 +68,7 @@ HTTP_APP: Final = {
     "auth": AUTH,
     "bus": BUS,
     "store": STORE,
+    "tasks": TEXT | NONE,
     "docs": FLAG | NONE,
 }
 URLS: Final = Rule((TEXT | TEXTS).fits, "text, or a list of texts: URLs as in 'http://127.0.0.1:8000'", (str,))
@@ -105,6 +106,7 @@ def serve(
     amplify: bool = False,
     bus: str | Bus | None = None,
     store: str | Engine | None = None,
+    tasks: str | None = None,
     docs: bool | None = None,
     console: str | int | None = None,
     console_messages: bool = False,
@@ -121,7 +123,8 @@ def serve(
     `join(bus)` gets the bus before it starts. `tls`: the certificate for https, wss and tls URLs, an `ssl.SSLContext`.
     `client_tls`: the context with which brokers and the bus are verified; None: the system's defaults. `store`: what
     keeps `ctx.store`: "memory:" (this process), "sqlite:PATH" (a file, which workers may share) or "bus" (the store of
-    the bus); None: each app in memory. `docs`: whether browsers are shown a page, at HTTP endpoints and `/docs`, that
+    the bus); None: each app in memory. `tasks`: where tasks are kept that say nothing else: "sqlite:PATH", "memory:" or
+    "bus"; None: in memory. `docs`: whether browsers are shown a page, at HTTP endpoints and `/docs`, that
     describes and calls what is served; None: those on this machine, and only without `trusted_proxies`. `console`: the
     address "[HOST:]PORT" of a page for the operator, which shows what goes on and stops calls; on loopback, or with
     `tls` and `auth`. Its URL is `Serving.console`. `console_messages`: it shows the last messages, too, with secrets
@@ -242,6 +245,7 @@ class ServingOptions(Struct, frozen=True, kw_only=True):
     limits: Limits | None
     bus: str | Bus | None
     store: str | Engine | None
+    tasks: str | None
     auth: Verifiers | None
     public: Collection[str]
     docs: bool | None
@@ -271,7 +275,7 @@ class Serving(_Coroutine):  # `asyncio.run(serve(...))`
         self.console: str | None = None
         """The URL of the console, with its secret, for a browser; None without one. That of workers is their
         supervisor's."""
-        self._shared = BusAndStore(options.bus, options.store, wire.limits, tls=wire.client_tls)
+        self._shared = BusAndStore(options.bus, options.store, options.tasks, wire.limits, tls=wire.client_tls)
         self._control: ControlPipe | None = None
         self._over: asyncio.Future[None] | None = None
         self.employment: WorkerSpec | None = None
@@ -501,20 +505,21 @@ def http_app(
     await_notifications: bool = False,
     bus: str | Bus | None = None,
     store: str | Engine | None = None,
+    tasks: str | None = None,
     client_tls: SSLContext | None = None,
     docs: bool | None = None,
 ) -> AsgiApp:
     """The ASGI application (HTTP and WebSocket) of one or more served objects, for uvicorn, granian, hypercorn, or to
     mount in Starlette, FastAPI or Django. Paths and options are those of `serve`: `trace`, `observers`, `limits`,
     `hosts`, `origins`, `cors`, `trusted_proxies`, `guard`, `auth`, `empty_status`, `await_notifications`, `bus`,
-    `store`, `client_tls` and `docs`; the bus and the store are opened at the lifespan's startup."""
+    `store`, `tasks`, `client_tls` and `docs`; the bus and the store are opened at the lifespan's startup."""
     from .transports.http.app import App  # noqa: PLC0415  (a wire, imported when used)
 
     check("http_app", HTTP_APP, given := locals())
     found = map_served(served, limits)
     protect(found, auth, guard)
     allowed = limits or _limits(served)
-    shared = BusAndStore(bus, store, allowed, found.values(), tls=client_tls)
+    shared = BusAndStore(bus, store, tasks, allowed, found.values(), tls=client_tls)
     found_observers = with_trace(trace, observers)
     observe_all(found, found_observers)
     read_measures(found_observers, [*_of_served(found.values()), (shared, {"bus": shared.scheme})])

@@ -1,4 +1,4 @@
-"""What served objects share: the bus that they join, and what keeps their `ctx.store`."""
+"""What served objects share: the bus that they join, what keeps their `ctx.store`, and where their tasks are kept."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from .observer import Measured
 from .rpc.loop_watch import watch_loop
 from .secret import read_secrets
 from .store.contract import Engine, KeepsStore
+from .tasks.contract import KeepsTasks
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -29,6 +30,7 @@ class BusAndStore:
         self,
         bus: str | Bus | None,
         store: str | Engine | None,
+        tasks: str | None,
         limits: Limits,
         served: Iterable[Servable] = (),
         *,
@@ -37,9 +39,11 @@ class BusAndStore:
         self._tls = tls
         self._given = os.environ.get("DRAGOMAN_BUS") or None if bus is None else bus
         self._store = store
+        self._tasks = tasks
         self._limits = limits
         self._served = served
         self._kept: list[KeepsStore] = []
+        self._with_tasks: list[KeepsTasks] = []
         self._shared: list[Callable[[], None]] = []
         self._engine: Engine | None = None
         self.bus: Bus | None = None
@@ -76,6 +80,9 @@ class BusAndStore:
             if self._engine is not None and isinstance(one, KeepsStore):
                 one.keep_in(self._engine)
                 self._kept.append(one)
+            if isinstance(one, KeepsTasks):
+                one.keep_tasks_at(self._tasks, self.bus)
+                self._with_tasks.append(one)
 
         if self.bus is not None and self.bus.store is not None:
             self._shared += [each.share(self.bus.store) for each in protections.values()]
@@ -92,6 +99,9 @@ class BusAndStore:
         for one in self._kept:
             one.keep_in(None)
         self._kept.clear()
+        for each in self._with_tasks:
+            each.keep_tasks_at(None)
+        self._with_tasks.clear()
         if self._engine is not None and isinstance(self._store, str):
             await self._engine.close()
         self._engine = None

@@ -20,7 +20,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from msgspec import UNSET, UnsetType
 
@@ -34,7 +34,13 @@ from .rpc.notifications import Notifications
 from .rpc.peer import BatchResult, Peer
 from .rpc.proxy import Proxy, proxy
 
-__all__ = ["Answer", "SyncBatch", "SyncNotifications", "SyncPeer", "connect"]
+if TYPE_CHECKING:
+    from .rpc.task_handle import TaskHandle
+    from .rpc.task_messages import TaskStatus
+else:
+    TaskHandle, TaskStatus = dict, Any  # start-up: annotations resolve at run time, to no more than this
+
+__all__ = ["Answer", "SyncBatch", "SyncNotifications", "SyncPeer", "SyncTask", "connect"]
 __dir__: Callable[[], list[str]] = public_dir(__name__)
 
 T = TypeVar("T")
@@ -93,6 +99,48 @@ class SyncPeer:
             )
         )
 
+    @overload
+    def start(
+        self,
+        method: str,
+        params: Any = ...,
+        *,
+        result: type[T],
+        timeout: float | UnsetType | None = ...,
+        notify: bool = ...,
+    ) -> SyncTask[T]: ...
+    @overload
+    def start(
+        self,
+        method: str,
+        params: Any = ...,
+        *,
+        result: Any = ...,
+        timeout: float | UnsetType | None = ...,
+        notify: bool = ...,
+    ) -> SyncTask[Any]: ...
+    def start(
+        self,
+        method: str,
+        params: Any = UNSET,
+        *,
+        result: Any = Any,
+        timeout: float | UnsetType | None = UNSET,
+        notify: bool = False,
+    ) -> SyncTask[Any]:
+        """Start a method of the far end as a task, and return its handle once the far end keeps it; see
+        `dragoman.Peer.start`."""
+        starting = lambda: self._peer.start(method, params, result=result, timeout=timeout, notify=notify)  # noqa: E731
+        return SyncTask(self._portal, self._portal.run(starting))
+
+    @overload
+    def task(self, id: str, *, result: type[T]) -> SyncTask[T]: ...
+    @overload
+    def task(self, id: str, *, result: Any = ...) -> SyncTask[Any]: ...
+    def task(self, id: str, *, result: Any = Any) -> SyncTask[Any]:
+        """Return the handle of a task by its id; see `dragoman.Peer.task`."""
+        return SyncTask(self._portal, self._peer.task(id, result=result))
+
     def notify(self, method: str, params: Any = UNSET) -> None:
         """Send a notification; returns when the wire has taken it."""
         self._portal.run(lambda: self._peer.notify(method, params))
@@ -149,6 +197,43 @@ class SyncPeer:
 
     def __repr__(self) -> str:
         return f"<Sync{repr(self._peer)[1:]}"
+
+
+class SyncTask(Generic[T]):
+    """A task of the far end, blocking; `dragoman.TaskHandle` has what its methods do."""
+
+    def __init__(self, portal: Portal, task: TaskHandle[T]) -> None:
+        self._portal = portal
+        self._task = task
+
+    def __repr__(self) -> str:
+        return f"<SyncTask {self.id[:6]}...>"
+
+    @property
+    def id(self) -> str:
+        """Its name, with which it is found again on any connection."""
+        return self._task.id
+
+    def status(self) -> TaskStatus:
+        """Return how it is now."""
+        return self._portal.run(self._task.status)
+
+    def cancel(self) -> TaskStatus:
+        """Cancel it, and return how it is then."""
+        return self._portal.run(self._task.cancel)
+
+    def follow(self) -> Iterator[TaskStatus]:
+        """Iterate over how it is, now and after each change, until it has ended."""
+        status = self.status()
+        yield status
+        while not status.ended:
+            before = status
+            status = self._portal.run(lambda: self._task.changed(before))  # noqa: B023
+            yield status
+
+    def result(self, *, timeout: float | None = None) -> T:
+        """Return the result of its call once it has ended, or raise its error. `timeout`: seconds to wait."""
+        return self._portal.run(lambda: self._task.result(timeout=timeout))
 
 
 class Answer(Generic[T]):

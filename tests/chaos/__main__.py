@@ -1,7 +1,8 @@
-"""The long run: `python -m tests.chaos [kills|restarts|takeovers] [rabbitmq|mqtt|redis|jetstream|nats] [--times N]
-[--seed N]`.
+"""The long run: `python -m tests.chaos [kills|restarts|takeovers|tasks] [rabbitmq|mqtt|redis|jetstream|nats]
+[--times N] [--seed N]`.
 
-Without words, all of them: 1,000 kills of workers over RabbitMQ, 50 restarts of each broker and 50 takeovers over MQTT.
+Without words, all of them: 1,000 kills of workers over RabbitMQ, 50 restarts of each broker, 50 takeovers over MQTT and
+200 kills of servers with tasks.
 Prints what it counted; nothing is tried a second time; exit status 1 when a promise did not hold.
 """
 
@@ -18,6 +19,7 @@ from pathlib import Path
 from tests.engines import brokers
 from tests.engines.brokers import Engine
 
+from . import tasks
 from .scenarios import kill_workers, restart_broker, take_over
 from .test_broken import taken_over
 from .test_kills import nothing_is_lost
@@ -58,6 +60,18 @@ PLAN: dict[str, tuple[Scenario, list[str], int]] = {
 """What -> how, over which wires where none is named, how many times."""
 
 
+def run_tasks(times: int, seed: int) -> bool:
+    """Kills of servers with tasks, which need no broker; False when what must hold did not."""
+    print(f"tasks, {times} kills", flush=True)
+    with tempfile.TemporaryDirectory(prefix="dragoman-chaos-") as folder:
+        try:
+            tasks.nothing_is_lost(asyncio.run(tasks.kill_servers(Path(folder), kills=times, seed=seed, watch=watch)))
+        except AssertionError as fault:
+            print(f"FAILED: {fault}", flush=True)
+            return False
+    return True
+
+
 def run(what: str, wire: str, times: int, seed: int) -> bool:
     """One scenario; False when what must hold did not."""
     print(f"{what} over {wire}, {times} times", flush=True)
@@ -81,7 +95,7 @@ def watch(words: str) -> None:
 def main() -> int:
     """Choose and run."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=(__doc__ or "").split("\n\n")[1])
-    parser.add_argument("what", nargs="?", choices=list(PLAN))
+    parser.add_argument("what", nargs="?", choices=[*PLAN, "tasks"])
     parser.add_argument("wire", nargs="?", choices=list(WIRES))
     parser.add_argument("--times", type=int)
     parser.add_argument("--seed", type=int, default=1)
@@ -93,6 +107,8 @@ def main() -> int:
         for wire in ([chosen.wire] if chosen.wire else wires)
         if chosen.what in (None, what) and (wire == "mqtt" or what != "takeovers")
     ]
+    if chosen.what in (None, "tasks"):
+        held.append(run_tasks(chosen.times or 200, chosen.seed))
     return 0 if all(held) else 1
 
 

@@ -42,6 +42,7 @@ VALUES: dict[str, Any] = {
     "workers": 2,
     "bus": "redis://127.0.0.1",
     "store": "memory:",
+    "tasks": "memory:",
     "drain": 5.0,
     "debug": True,
     "tls-cert": "own.pem",

@@ -12,7 +12,7 @@ from typing import Any
 import jsonschema
 
 from dragoman import serve
-from dragoman.channel import ChannelError
+from dragoman.channel import Caller, ChannelError
 from dragoman.jsonrpc.messages import Malformed
 from dragoman.mcp import Client, Server
 from dragoman.mcp.protocol.revisions import Revision
@@ -110,9 +110,13 @@ class Calls:
 
 
 @asynccontextmanager
-async def calling(server: Server, revision: Revision, **capabilities: Any) -> AsyncIterator[Calls]:
-    """A client of this revision, its handshake done."""
+async def calling(
+    server: Server, revision: Revision, caller: Caller | None = None, **capabilities: Any
+) -> AsyncIterator[Calls]:
+    """A client of this revision, its handshake done. `caller`: who calls; None: nobody who is known."""
     near, far = pair()
+    if caller is not None:
+        far.caller = caller
     calls = Calls(revision)
     calls.channel, calls.capabilities = near, capabilities
     near.open(calls)

@@ -102,6 +102,23 @@ def test_a_file_of_something_else_is_an_error_in_words(tmp_path: Path) -> None:
         opened(str(tmp_path / "nowhere" / "file"))
 
 
+async def test_a_file_that_was_removed_or_replaced_takes_no_writes(tmp_path: Path) -> None:
+    path, aside = tmp_path / "rows.db", tmp_path / "aside.db"
+    one = opened(str(path))
+    await one.write(put("a"))
+    path.rename(aside)
+    for _ in range(2):
+        with pytest.raises(StoreLost, match="the file was removed or replaced"):
+            await one.write(put("lost"))
+        with pytest.raises(StoreLost, match="the file was removed or replaced"):
+            await one.run(put("lost"))
+        path.write_bytes(b"")
+    aside.replace(path)
+    await one.write(put("b"))
+    assert one.read(names) == ["a", "b"]
+    await one.close()
+
+
 WRITER = """
 import asyncio, os, sys
 from tests.store.test_database import opened, put

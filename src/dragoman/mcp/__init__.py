@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     )
     from .server.content import Audio, File, Image
     from .server.context import Context
-    from .server.extending.extension import ServerExtension, TopicGrant
+    from .server.extending.extension import Companion, ServerExtension, TopicGrant
     from .server.extending.home import ServerHome
     from .server.marks import prompt, resource, tool
     from .server.schema import Header
@@ -97,7 +97,7 @@ else:
             """,
             "server.content": "Audio File Image",
             "server.context": "Context",
-            "server.extending.extension": "ServerExtension TopicGrant",
+            "server.extending.extension": "Companion ServerExtension TopicGrant",
             "server.extending.home": "ServerHome",
             "server.marks": "prompt resource tool",
             "server.schema": "Header",
@@ -119,6 +119,7 @@ __all__ = [
     "Client",
     "ClientCapabilities",
     "ClientExtension",
+    "Companion",
     "CompleteResult",
     "Completion",
     "Context",

@@ -322,7 +322,7 @@ class ChannelPeer(Peer):
             return False
         return self._conversation.takes_inline(UNSET if type(message) is Notification else message.id)
 
-    def start(
+    def start_call(
         self, origin: MessageOrigin, method: Method, message: Request | Notification, deliver: Deliver, size: int
     ) -> None:
         """Start a call, queue it, or refuse it."""

@@ -18,6 +18,7 @@ from msgspec import UNSET, UnsetType
 from ..channel import Caller, Identity
 from ..jsonrpc.errors import NO_IDENTITY, CallRefused, LocalError, UnfitCaller
 from ..jsonrpc.messages import Notification, Request
+from .context_members import CONTEXT
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar  # type checkers have it; a bare Context is a Context[Any]
@@ -122,6 +123,8 @@ class Context(Generic[State]):
     _context_of = "a Service's methods", "from dragoman import Context"
     """The kind of functions that take it, and how it is imported: for the error of `bind` about a function of another
     kind."""
+    _in_child = CONTEXT
+    """Which of its members a function has in a child process."""
 
     def __init__(self, message: Request | Notification, site: Site, where: str) -> None:
         self.message: Request | Notification = message

@@ -5,8 +5,8 @@ Rules:
 
 - It is a call in flight until it ends: it counts in `limits.calls` and `limits.calls_size`, and also in
   `limits.detached_calls`, which callers share fairly.
-- It takes over the slot that its request has of the method's `concurrency`. So a request that waits for its detached
-  call needs no second slot.
+- It takes over the slot that its request has of the method's `concurrency`, so that a request which waits for its
+  detached call needs no second slot; or it waits for a slot of its own, where its request has none.
 - Its time-out, its threads and what its Context can do are those of any call. What it sends to the caller goes to the
   channel on which the request came; on a wire without channels nothing is sent.
 - A drain waits for it as for other calls in flight, and then ends it.
@@ -21,7 +21,7 @@ from math import inf
 from typing import Any, Final
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Raw, UnsetType
 
 from ..allowance import Allowance, owner_of
 from ..channel import Caller
@@ -30,6 +30,7 @@ from ..jsonrpc.errors import CallRefused, Dialect, LocalError, Refusal
 from ..jsonrpc.messages import Notification, Request
 from ..jsonrpc.options import NONE, NOT_GIVEN, TEXT, TIME, Rule, check, instance
 from ..repeats import Repeats
+from .binding.results import to_json
 from .dispatch import MessageOrigin
 from .method import Method
 from .middleware import Call, Next
@@ -38,6 +39,8 @@ from .runner import InboundCall, Runner
 repeats: Repeats = Repeats(logging.getLogger("dragoman"))
 
 CANCELLED: Final = Refusal("cancelled", "Request cancelled")
+PROGRESS_SIZE: Final = 4 * 1024
+"""Bytes of a value of progress that is kept; a longer one is dropped: it is kept again with each change of the call."""
 _NOTHING: Final = object()
 """Stands for a result that is not there yet."""
 _OPTIONS: Final[dict[str, Rule]] = {
@@ -99,10 +102,14 @@ def detach(
     caller: Caller | None,
     timeout: float | UnsetType | None,
     about: str,
+    method: Method | None = None,
+    on_progress: Callable[[Raw], object] | None = None,
 ) -> DetachedRun:
     """Run `next` with this call and these `params`, beyond the request of the call. Nothing of it runs before this
     returns. `raw`: the params as JSON text; `caller`: None for that of the request; `timeout`: seconds, None for ever,
-    UNSET for that of the method; `about`: what it is about, for observers, who get the first 256 characters.
+    UNSET for that of the method; `about`: what it is about, for observers, who get the first 256 characters; `method`:
+    what it runs as, with a slot of its own; None: as its request does. `on_progress`: gets each progress as JSON text,
+    of `PROGRESS_SIZE` at most, on the loop; None: the caller gets it.
 
     Raises CallRefused if too many calls are in flight, LocalError for a call that runs in place, without an event loop,
     and for wrong options.
@@ -114,10 +121,12 @@ def detach(
     caller = site.caller if caller is None else caller
     acceptor = _Acceptor(site, caller)
     acceptor.enter()
-    method, slots = site.method, site.take_slot()
+    slots = None
+    if method is None:
+        method, slots = site.method, site.take_slot()
     if slots is not None:  # it has its slot already, and must not wait for one
         method = msgspec.structs.replace(method, concurrency=None)
-    run = DetachedRun(site, call, next, params, method, acceptor, timeout)
+    run = DetachedRun(site, call, next, params, method, acceptor, timeout, on_progress)
     run.use_slot(slots)
     watch = site.runner.service._watch
     if watch is not None:
@@ -175,7 +184,7 @@ class _Acceptor:
 class DetachedRun(InboundCall):
     """The rest of a call, in flight."""
 
-    __slots__ = ("_call", "_error", "_next", "_refusal", "_returned", "future", "stopped")
+    __slots__ = ("_call", "_error", "_next", "_on_progress", "_refusal", "_returned", "future", "stopped")
 
     def __init__(
         self,
@@ -186,6 +195,7 @@ class DetachedRun(InboundCall):
         method: Method,
         acceptor: _Acceptor,
         timeout: float | UnsetType | None,
+        on_progress: Callable[[Raw], object] | None = None,
     ) -> None:
         message: Request | Notification = Notification(call.method, params)
         if type(site.message) is Request:
@@ -201,7 +211,7 @@ class DetachedRun(InboundCall):
         """Gets what `next` returned, or the exception that tells why the call ended."""
         self.stopped: asyncio.Future[None] = site.loop.create_future()
         """Done when its work has ended, which may be after `future` is done: a thread cannot be stopped."""
-        self._call, self._next = call, next
+        self._call, self._next, self._on_progress = call, next, on_progress
         self._returned: Any = _NOTHING
         self._error: BaseException | None = None
         self._refusal: Refusal | None = None
@@ -209,6 +219,13 @@ class DetachedRun(InboundCall):
     def use_slot(self, slots: Any) -> None:
         """Hold a slot of its method (None: there is none), and release it at the end of the work."""
         self._slots = slots
+
+    def progress(self, message: Request | Notification, value: Any) -> bool:
+        if self._on_progress is None:
+            return super().progress(message, value)
+        self.renew()
+        text = Raw(to_json(value))
+        return len(text) <= PROGRESS_SIZE and self.report(self._on_progress, text)
 
     def report(self, function: Callable[..., object], *arguments: Any) -> bool:
         """Call a function on the loop, from the thread in which the handler runs; what it raises is logged. Return
@@ -244,6 +261,7 @@ class DetachedRun(InboundCall):
 
     def _gone(self) -> None:
         super()._gone()
+        self._on_progress = None
         # leave no reference cycle: the params may be Structs with gc=False, which the garbage collector does not follow
         self.seen, self._error = None, None
         self.method = msgspec.structs.replace(self.method, handler=None)

@@ -69,7 +69,7 @@ class MessageAcceptor(MessageEndpoint, Protocol):
     def takes_inline(self, message: Request | Notification) -> bool:
         """Whether a method that never waits may run now, in place."""
 
-    def start(
+    def start_call(
         self, origin: MessageOrigin, method: Method, message: Request | Notification, deliver: Deliver, size: int
     ) -> None:
         """Take a call that takes time: run it, queue it, or refuse it. `size`: the bytes of its params."""
@@ -199,7 +199,7 @@ class Dispatcher:
             else:
                 deliver(seen.run(self.run_inline, method, message, origin, seen))
         else:
-            acceptor.start(origin, method, message, deliver, 0 if params is UNSET else len(params))
+            acceptor.start_call(origin, method, message, deliver, 0 if params is UNSET else len(params))
 
     def _tell_responded(
         self, watch: ServiceWatch, message: Any, acceptor: MessageAcceptor, origin: MessageOrigin, raw: bytes
@@ -620,7 +620,7 @@ class LooplessAcceptor(LooplessEndpoint):
     def takes_inline(self, message: Request | Notification) -> bool:
         return True
 
-    def start(
+    def start_call(
         self, origin: MessageOrigin, method: Method, message: Request | Notification, deliver: Deliver, size: int
     ) -> None:
         seen = deliver if type(deliver) is Arrival else None

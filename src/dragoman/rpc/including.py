@@ -15,12 +15,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar, Unpack, overload
 
+import msgspec
 from msgspec import Struct
 
 from ..jsonrpc.errors import LocalError
 from .binding.signature import read
 from .context import Context
-from .method import Method, MethodOptions
+from .method import Method, MethodOptions, declared
 
 if TYPE_CHECKING:
     from ..access import Access, Verifiers
@@ -104,6 +105,37 @@ def guarded(outer: Guarded, inner: Guarded, method: Method | None = None) -> Acc
     from ..access import inherited_scopes, with_scopes  # noqa: PLC0415  (start-up: for what has a guard of its own)
 
     return with_scopes(own, inherited_scopes(outer, inner))
+
+
+class IncludedService:
+    """A service within another: a `MethodIncluder`. `joined`: the name there of each name here; `tags`: those that the
+    methods have there, too."""
+
+    def __init__(self, outer: Any, inner: Any, joined: Callable[[str], str], tags: frozenset[str]) -> None:
+        self._outer, self._inner, self._joined, self._tags = outer, inner, joined, tags
+
+    def _there(self, one: Method) -> Method:
+        access = guarded(self._outer._guarded, self._inner._guarded, one)
+        around = self._inner._middleware + one.middleware
+        name = self._joined(one.name)
+        errors = declared(one.errors, self._outer._errors)
+        tags = one.tags | self._tags
+        return msgspec.structs.replace(one, name=name, middleware=around, tags=tags, access=access, errors=errors)
+
+    def planned(self, methods: Iterable[Method]) -> list[Commit]:
+        commits: list[Commit] = self._outer._planned([self._there(one) for one in methods])
+        return commits
+
+    def chained(self) -> None:
+        self._outer._relink([self._there(one) for one in self._inner._registered.values()])
+
+    def dropped(self, name: str) -> None:
+        if self._joined(name) in self._outer._registered:  # it may have been removed there alone
+            self._outer._remove(self._joined(name), back=True)
+
+    def switched(self, name: str, on: bool) -> None:
+        if self._joined(name) in self._outer._registered:
+            self._outer._switched(self._joined(name), on)
 
 
 class Mark(Struct, frozen=True):

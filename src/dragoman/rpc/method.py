@@ -15,6 +15,7 @@ from ..channel import Identity
 from ..jsonrpc.errors import LocalError, RpcError
 from ..jsonrpc.leniency import STRICT, Leniency
 from ..jsonrpc.options import (
+    ANYTHING,
     CALL_TIME,
     CALLABLE,
     FLAG,
@@ -35,6 +36,7 @@ from .middleware import Call, Middleware, Next
 
 if TYPE_CHECKING:
     from ..access import Access
+    from ..tasks.policy import TaskPolicy
     from .lifespan import Lifespan
 
 
@@ -139,6 +141,8 @@ class Method(Struct, eq=False):
     """A long-lived call that sends messages: it does not count among the calls in flight."""
     access: Access | None = None
     """The scopes, roles and rules that it demands of its callers."""
+    task: TaskPolicy | None = None
+    """How its calls become tasks; None: they are none."""
 
     @property
     def signature(self) -> Binding:
@@ -161,6 +165,7 @@ RUNNING: Final = {
     "timeout": CALL_TIME | NOT_GIVEN,
     "concurrency": whole(1) | NONE,
     "queue": whole(0) | NONE,
+    "process": FLAG,
 }
 """The rules of the options that say how a function runs."""
 ERROR: Final = Rule(lambda value: isinstance(value, type) and issubclass(value, RpcError), "a subclass of RpcError")
@@ -168,9 +173,11 @@ AUTH: Final = Rule(_verifies, "a verifier of tokens, such as dragoman.auth.Beare
 DEMANDS: Final = {"scopes": TEXT | TEXTS, "roles": TEXT | TEXTS, "allow": CALLABLE | NONE}
 """The rules of the options that say who may call."""
 _SAID: Final = {"errors": many(ERROR), "idempotent": FLAG, "deprecated": FLAG, "tags": many(TEXT)}
-METHOD: Final = RUNNING | DEMANDS | _SAID | {"name": TEXT | NONE}
+METHOD: Final = RUNNING | DEMANDS | _SAID | {"name": TEXT | NONE, "task": ANYTHING}
+"""The rules of the options of a method; `tasks.policy` checks `task`."""
 DEFAULTS: Final[Mapping[str, Any]] = {
     "inline": False,
+    "process": False,
     "timeout": UNSET,
     "scopes": (),
     "roles": (),
@@ -194,6 +201,7 @@ class RunOptions(TypedDict, total=False):
     timeout: float | UnsetType | None
     concurrency: int | None
     queue: int | None
+    process: bool
 
 
 class CallOptions(RunOptions, total=False):
@@ -211,6 +219,7 @@ class MethodOptions(CallOptions, total=False):
     idempotent: bool
     deprecated: bool
     tags: Collection[str]
+    task: TaskPolicy | bool | None
 
 
 def method_of(function: Callable[..., Any], name: str | None, **given: Unpack[MethodOptions]) -> Method:
@@ -224,6 +233,7 @@ def method_of(function: Callable[..., Any], name: str | None, **given: Unpack[Me
         raise LocalError(f"{function!r} has no name of its own: give one, @service.method('name')")
     declared = tuple(options["errors"])
     check(name, {"errors": METHOD["errors"]}, {"errors": declared})  # an iterator could not be looked into
+    function = running_function(function, name, options)
     binding = bind(function, context_type=Context)
     running = running_of(name, binding.kind, options)
     if options["inline"] and binding.injection is not None:
@@ -239,7 +249,29 @@ def method_of(function: Callable[..., Any], name: str | None, **given: Unpack[Me
         description=(getattr(function, "__doc__", None) or "").strip(),
         waits=binding.injection is not None or may_wait(function),
         access=demands(name, options, partial(arguments_by_name, binding)),
+        task=_task_of(name, options["task"], options["inline"]),
     )
+
+
+def _task_of(name: str, task: Any, inline: bool) -> TaskPolicy | None:
+    """Return how a method's calls become tasks; None: they are none. Raises LocalError for what is no policy."""
+    if task is None or task is False:
+        return None
+    from ..tasks.policy import method_policy  # noqa: PLC0415  (start-up: for methods that have tasks)
+
+    return method_policy(name, task, inline=inline)
+
+
+def running_function(function: Callable[..., Any], name: str, options: RunOptions) -> Callable[..., Any]:
+    """Return the function that runs: with the option `process` one that runs it in a child process. Raises LocalError
+    for a function that a child could not find, and for options that conflict."""
+    if not options["process"]:
+        return function
+    if options["inline"]:
+        raise LocalError(f"{name}: inline functions run on the loop, process=True in a child process: leave one out")
+    from .process.declaring import in_process  # noqa: PLC0415  (start-up: for functions that run in a process)
+
+    return in_process(function)
 
 
 def running_of(name: str, kind: Literal["async", "plain"], options: RunOptions) -> dict[str, Any]:

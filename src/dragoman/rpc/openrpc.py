@@ -3,6 +3,7 @@
 Rules: methods are sorted by name; every named type is one entry of `components.schemas`; a type whose output schema
 differs from its input schema (by pydantic's defaults, say), itself or in what it refers to, is named `X-Output` there.
 OpenRPC 1.3 says JSON Schema draft 7, which writes the items of a tuple in another way than 2020-12.
+A method that `tasks.start` may start has `x-task`: true.
 For *args and **kwargs the schema is that of one item, and `x-variadic` is "items" or "members".
 """
 
@@ -77,6 +78,8 @@ def _method(
         entry["errors"] = [_error(kind, data[kind]) for kind in method.errors]
     if method.deprecated:
         entry["deprecated"] = True
+    if method.task is not None:
+        entry["x-task"] = True
     return entry
 
 

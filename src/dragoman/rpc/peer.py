@@ -28,6 +28,11 @@ from .observing import Departure, ServiceWatch, Speak
 from .outbound import BatchHandle, Notes, OutboundCall, decode_any, decoder_of, wrong_loop
 from .proxy import Proxy, proxy
 
+if TYPE_CHECKING:
+    from .task_handle import TaskHandle
+else:
+    TaskHandle = dict  # start-up: annotations resolve at run time, to no more than this
+
 running_loop: Final = asyncio._get_running_loop
 """The running loop, or None; `asyncio.get_running_loop` raises where there is none, as under trio."""
 
@@ -387,6 +392,58 @@ class Peer:
     def _meanwhile(self, pending: OutboundCall) -> str:
         """Return what came while this call waited and named no call, for the text of its error; "" for nothing."""
         return "" if self._notes is None else self._notes.about(pending)
+
+    # -- tasks
+
+    @overload
+    async def start(
+        self,
+        method: str,
+        params: Any = ...,
+        *,
+        result: type[T],
+        timeout: float | UnsetType | None = ...,
+        notify: bool = ...,
+    ) -> TaskHandle[T]: ...
+    @overload
+    async def start(
+        self,
+        method: str,
+        params: Any = ...,
+        *,
+        result: Any = ...,
+        timeout: float | UnsetType | None = ...,
+        notify: bool = ...,
+    ) -> TaskHandle[Any]: ...
+    async def start(
+        self,
+        method: str,
+        params: Any = UNSET,
+        *,
+        result: Any = Any,
+        timeout: float | UnsetType | None = UNSET,
+        notify: bool = False,
+    ) -> TaskHandle[Any]:
+        """Start a method of the far end as a task, which goes on when this connection or either process ends, and
+        return its handle once the far end keeps it. The method has `task=` there.
+
+        `result`: the type of its result. `timeout`: seconds for the start alone, as of `call`. `notify`: the
+        notification `tasks.changed` comes with its status whenever that changes, on wires that carry notifications
+        back. Raises what `call` raises."""
+        from .task_handle import start_task  # noqa: PLC0415  (start-up: for callers that start tasks)
+
+        return await start_task(self, method, params, result, timeout, notify)
+
+    @overload
+    def task(self, id: str, *, result: type[T]) -> TaskHandle[T]: ...
+    @overload
+    def task(self, id: str, *, result: Any = ...) -> TaskHandle[Any]: ...
+    def task(self, id: str, *, result: Any = Any) -> TaskHandle[Any]:
+        """Return the handle of a task by its id, which may have been started on another connection, before a restart or
+        at another replica. Whether there is one shows when the handle is used."""
+        from .task_handle import TaskHandle  # noqa: PLC0415  (start-up: for callers that start tasks)
+
+        return TaskHandle(self, id, result)
 
     # -- notifications, batches and proxies
 

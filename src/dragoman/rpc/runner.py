@@ -742,7 +742,7 @@ class ExchangeOrigin(MessageOrigin, kw_only=True, eq=False):
     def takes_inline(self, message: Request | Notification) -> bool:
         return True
 
-    def start(
+    def start_call(
         self, origin: MessageOrigin, method: Method, message: Request | Notification, deliver: Deliver, size: int
     ) -> None:
         runner = self.runner

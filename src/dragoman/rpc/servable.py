@@ -46,6 +46,11 @@ class ServesService:
         """Keep `ctx.store` in this engine; None: in memory."""
         self.service._kept_in = engine
 
+    def keep_tasks_at(self, url: str | None, bus: Any = None) -> None:
+        """Keep tasks in the store at this URL (None: as the app says itself, else in memory), and tell their changes on
+        this bus."""
+        self.service._tasks_url, self.service._tasks_bus = url, bus
+
 
 class ServableService(ServesService):
     """A `Service` that wires can serve. `limits`: others than the service's own."""
@@ -94,8 +99,9 @@ class ServableService(ServesService):
         return over
 
     def measures(self) -> Mapping[str, float]:
-        """For metrics: channels, and calls that wait."""
-        return self.runner.measures()
+        """For metrics: channels, calls that wait, and tasks."""
+        tasks = self.service._tasks
+        return self.runner.measures() if tasks is None else {**self.runner.measures(), **tasks.measures()}
 
     def connections(self) -> list[Connection]:
         """The channels that are open."""
@@ -142,5 +148,8 @@ class ServableService(ServesService):
     async def drain(self, timeout: float) -> None:
         """Refuse new calls, wait for those in flight, cancel the rest, close every channel;
         `stop`."""
-        await self.runner.drain(timeout)
+        draining = self.runner.drain(timeout)
+        if self.service._tasks is not None:
+            self.service._tasks.wake()  # what waits for a task looks in a later step of the loop, while it drains
+        await draining
         await self.stop()

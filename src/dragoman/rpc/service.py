@@ -36,7 +36,7 @@ from ..jsonrpc.errors import LocalError, Refusal, RpcError
 from ..jsonrpc.leniency import CHOSEN, STRICT, Leniency, chosen
 from ..jsonrpc.limits import SERVER, Limits
 from ..jsonrpc.messages import Batch, Malformed, Message, Notification, Request
-from ..jsonrpc.options import CALLABLE, FLAG, NAME, NONE, TEXT, check, many, nearest, strict
+from ..jsonrpc.options import ANYTHING, CALLABLE, FLAG, NAME, NONE, TEXT, check, many, nearest, strict
 from ..jsonrpc.scanner import HOLDABLE, odd
 from ..observer import OBSERVER, Observer
 from ..running import run_app
@@ -48,6 +48,7 @@ from .dispatch import HERE, HERE_IN, Dispatcher, LooplessAcceptor, MessageOrigin
 from .including import (
     Commit,
     Guarded,
+    IncludedService,
     MethodIncluder,
     check_acyclic,
     check_method_name,
@@ -67,11 +68,13 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
     from ..access import Access, Protection, Verifiers
+    from ..tasks.contract import TaskStore
+    from ..tasks.settings import TaskSettings
     from .background import Portal
     from .lifespan import Lifespan
     from .runner import Runner
 else:
-    Verifiers = Any  # start-up: annotations resolve at run time, to no more than this
+    TaskSettings = TaskStore = Verifiers = Any  # start-up: annotations resolve at run time, to no more than this
 
 logger: logging.Logger = logging.getLogger("dragoman")
 
@@ -92,8 +95,9 @@ SERVICE: Final = {
     "errors": many(ERROR),
     "servers": many(TEXT),
     "auth": AUTH,
+    "tasks": ANYTHING,
 }
-"""The rules of the options of a Service; those of `Leniency` are checked there."""
+"""The rules of the options of a Service; those of `Leniency` and of `tasks` are checked there."""
 
 
 class Service(Routed):
@@ -106,7 +110,9 @@ class Service(Routed):
     `accept_v1`, `null_id` and `string_codes` are three of its options by their own names. `debug=True` sends
     exceptions' texts and the reasons of refusals to callers. `discover=False` removes `rpc.discover`. `errors`: those
     that each method declares. `servers`: URLs where callers reach it, for the OpenRPC document. `auth`: a verifier of
-    tokens that says who is calling, on every wire (`dragoman.auth.Bearer`).
+    tokens that says who is calling, on every wire (`dragoman.auth.Bearer`). `tasks`: where the tasks of its methods are
+    kept (`@api.method(task=True)`): "sqlite:PATH", "memory:", "bus", a `TaskStore` or a `TaskSettings`; True and None:
+    where `serve(tasks=...)` says, else in memory.
     """
 
     @strict("Service")
@@ -129,6 +135,7 @@ class Service(Routed):
         errors: Iterable[type[RpcError]] = (),
         servers: Iterable[str] = (),
         auth: Verifiers | None = None,
+        tasks: str | bool | TaskStore | TaskSettings | None = None,
     ) -> None:
         check(f"Service {name!r}", SERVICE, locals())
         self._name = name
@@ -165,6 +172,10 @@ class Service(Routed):
             self._link(method)
         if lifespan is not None:
             self._set_lifespan(lifespan, self)
+        if tasks is not None:
+            from .service_tasks import keep_tasks  # noqa: PLC0415  (start-up: for services that have tasks)
+
+            keep_tasks(self, tasks)
 
     def _prepare(self) -> None:
         """Set the attributes of a service without methods, guard and observers."""
@@ -183,7 +194,7 @@ class Service(Routed):
         """The registered methods by name, those too that are disabled."""
         self._enabled: dict[str, Method] = {}
         self._internal: dict[str, Method] = {}
-        """`rpc.discover`."""
+        """`rpc.discover`, and the methods of tasks."""
         self._quick: dict[Any, MethodHandler] = {}
         """The methods that may be answered in place, without the dispatcher."""
         self._functions: dict[str, Callable[..., Any]] = {}
@@ -279,13 +290,15 @@ class Service(Routed):
         """Register a function; the function is not changed. `@api.method`, `@api.method("name", inline=True)`,
         `@api.method(name="name")`.
 
-        `inline`: it is quick, never blocks, and runs in place. `timeout`: seconds that a call may take (None: for ever;
-        default: the limit `handler_timeout`); `concurrency`: how many calls run at once, `queue`: how many may wait for
-        one of those; further ones are busy. `errors`: those that it declares. `idempotent`: a call may be repeated.
-        `deprecated`: the OpenRPC document says so. `tags`: what `enable` and `disable` may name in place of it, and its
-        tags in that document. `scopes`: all are needed (as text, with spaces between them), `roles`: one is; `allow`:
-        `allow(identity, arguments)` is True where this caller may make this call: a plain function, which is called on
-        the loop, with None for the arguments where the method is listed.
+        `inline`: it is quick, never blocks, and runs in place. `process`: it runs in a child process, which is killed
+        when its call ends early: for work that holds the processor. `timeout`: seconds that a call may take (None: for
+        ever; default: the limit `handler_timeout`); `concurrency`: how many calls run at once, `queue`: how many may
+        wait for one of those; further ones are busy. `errors`: those that it declares. `idempotent`: a call may be
+        repeated. `deprecated`: the OpenRPC document says so. `tags`: what `enable` and `disable` may name in place of
+        it, and its tags in that document. `scopes`: all are needed (as text, with spaces between them), `roles`: one
+        is; `allow`: `allow(identity, arguments)` is True where this caller may make this call: a plain function, which
+        is called on the loop, with None for the arguments where the method is listed. `task`: True, or a `TaskPolicy`: a
+        call may be started as a task, which outlives its request, its connection and a restart (`Peer.start`).
 
         Raises LocalError for a name that is taken or reserved (`rpc.`), and for annotations to which JSON cannot be
         decoded.
@@ -314,13 +327,20 @@ class Service(Routed):
         name that is taken or cannot be."""
         found = list(methods)
         for method in found:
-            check_method_name(self.name, method.name, self._registered, self._limits.method_length)
+            check_method_name(
+                self.name, method.name, {*self._registered, *self._task_methods}, self._limits.method_length
+            )
         if (taken := len({one.name for one in found})) != len(found):
             raise LocalError(f"{self.name}: {len(found)} methods would have {taken} names")
         given = {method.name: method.enabled for method in found}
         for method in found:
             method.enabled = method.enabled and self._switches.takes(method.name, "method", method.tags)
-        commits: list[Commit] = [lambda one=one: self._add(one, given[one.name]) for one in found]  # type: ignore[misc]
+        commits: list[Commit] = []
+        if self._tasks is None and any(method.task is not None for method in found):
+            from .service_tasks import planned_tasks  # noqa: PLC0415  (start-up: for services that have tasks)
+
+            commits += planned_tasks(self, found)
+        commits += [lambda one=one: self._add(one, given[one.name]) for one in found]  # type: ignore[misc]
         for includer in self._includers:
             commits += includer.planned(found)
         return commits
@@ -360,8 +380,12 @@ class Service(Routed):
             return
         check_acyclic(self._origin, other._origin)
         guarded(self._guarded, other._guarded)
-        includer = _IncludedService(self, other, name_there, added)
+        includer = IncludedService(self, other, name_there, added)
         commits = includer.planned(other._registered.values())
+        if other._task_settings is not None:
+            from .service_tasks import include_tasks  # noqa: PLC0415  (start-up: for services that have tasks)
+
+            include_tasks(self, other)
         self._dependencies.include(other._dependencies)
         for commit in commits:
             commit()
@@ -563,7 +587,7 @@ class Service(Routed):
         from .openrpc import document  # noqa: PLC0415  (start-up: for those who ask for it)
 
         return document(
-            self._enabled,
+            self._listed,
             title=self.title or self.name,
             version=self.version,
             description=self.description,
@@ -581,18 +605,26 @@ class Service(Routed):
             return method, message
         return living(life, method, self._handler), message
 
+    @property
+    def _listed(self) -> Mapping[str, Method]:
+        """The methods in the OpenRPC document: those that are registered, and those of tasks."""
+        return {**self._enabled, **self._task_methods} if self._tasks is not None else self._enabled
+
     def _shown_methods(self, caller: Caller) -> list[str]:
-        """Return the names of the methods that this caller may see."""
-        return [name for name, one in self.methods.items() if one.access is None or one.access.shown(caller)]
+        """Return the names of the methods that this caller may see; those of tasks where it may see one that has
+        some."""
+        shown = [one for one in self._enabled.values() if one.access is None or one.access.shown(caller)]
+        more = self._task_methods if any(one.task is not None for one in shown) else ()
+        return [one.name for one in shown] + list(more)
 
     def _discover(self, context: Context) -> Any:
         """Return the document as JSON, made again only when there are other methods, because it is costly to make;
         without methods that are not for this caller."""
         shown = set(self._shown_methods(context.caller))
-        if len(shown) < len(self.methods):
+        if len(shown) < len(self._listed):
             found = self.openrpc()
             return found | {"methods": [one for one in found["methods"] if one["name"] in shown]}
-        now = {one.name: one.binding for one in self._enabled.values()}
+        now = {one.name: one.binding for one in self._listed.values()}
         if self._document is None or self._document[0] != now:
             self._document = now, Raw(msgspec.json.encode(self.openrpc()))
         return self._document[1]
@@ -753,36 +785,6 @@ class Service(Routed):
         if acceptor.error is not None:
             raise acceptor.error
         return text_of(answers[0])
-
-
-class _IncludedService:
-    """A service within another: a `MethodIncluder`. `joined`: the name there of each name here; `tags`: those that the
-    methods have there, too."""
-
-    def __init__(self, outer: Service, inner: Service, joined: Callable[[str], str], tags: frozenset[str]) -> None:
-        self._outer, self._inner, self._joined, self._tags = outer, inner, joined, tags
-
-    def _there(self, one: Method) -> Method:
-        access = guarded(self._outer._guarded, self._inner._guarded, one)
-        around = self._inner._middleware + one.middleware
-        name = self._joined(one.name)
-        errors = declared(one.errors, self._outer._errors)
-        tags = one.tags | self._tags
-        return msgspec.structs.replace(one, name=name, middleware=around, tags=tags, access=access, errors=errors)
-
-    def planned(self, methods: Iterable[Method]) -> list[Commit]:
-        return self._outer._planned([self._there(one) for one in methods])
-
-    def chained(self) -> None:
-        self._outer._relink([self._there(one) for one in self._inner._registered.values()])
-
-    def dropped(self, name: str) -> None:
-        if self._joined(name) in self._outer._registered:  # it may have been removed there alone
-            self._outer._remove(self._joined(name), back=True)
-
-    def switched(self, name: str, on: bool) -> None:
-        if self._joined(name) in self._outer._registered:
-            self._outer._switched(self._joined(name), on)
 
 
 _INTEGERS = {int}

@@ -8,6 +8,7 @@ Rules:
   after a loss of power.
 - Writes that wait at the same time share a transaction, each in a savepoint of its own: one that raises changes
   nothing, and the others are committed.
+- A file that was removed or replaced while it is open takes no more writes: nobody would find them.
 - A read sees what was committed. It runs in the caller's thread, since it waits for no writer and takes microseconds.
 """
 
@@ -71,6 +72,7 @@ class Database:
         try:
             self._db = self._open(prepare)
             self._reader = self._db if path == IN_MEMORY else self._connect()
+            self._file = self._find_file()
         except (sqlite3.Error, OSError) as error:
             raise LocalError(f"{what} cannot be opened: {_words(error)}") from error
         self._thread = threading.Thread(target=self._run, name="dragoman-store", daemon=True)
@@ -103,6 +105,20 @@ class Database:
             db.close()
             raise
         return db
+
+    def _find_file(self) -> tuple[int, int] | None:
+        """Return which file the path names now; None in memory. Raises OSError."""
+        if self.path == IN_MEMORY:
+            return None
+        found = os.stat(self.path)
+        return found.st_dev, found.st_ino
+
+    def _moved(self) -> bool:
+        """Whether the path names the open file no more."""
+        try:
+            return self._find_file() != self._file
+        except OSError:
+            return True
 
     # -- its use
 
@@ -140,7 +156,10 @@ class Database:
             return
         self._closed = True
         self._queue.put(_CLOSE)
-        await asyncio.get_running_loop().run_in_executor(None, self._thread.join)
+        try:
+            await asyncio.get_running_loop().run_in_executor(None, self._thread.join)
+        except RuntimeError:  # the interpreter ends, and takes no more work for its threads
+            self._thread.join()
 
     def error_for(self, error: sqlite3.Error) -> DatabaseFull | StoreLost:
         """Return the error to raise for an error of SQLite."""
@@ -170,6 +189,23 @@ class Database:
                 self._queue.put(_CLOSE)
 
     def _take(self, waiting: list[_Waiting]) -> None:
+        """Do what waits, and tell those who wait."""
+        if waiting and self._moved():
+            for one in waiting:
+                one.error = StoreLost(f"{self.what}: the file was removed or replaced")
+        else:
+            self._work(waiting)
+        by_loop: dict[asyncio.AbstractEventLoop, list[_Waiting]] = {}
+        for one in waiting:
+            by_loop.setdefault(one.loop, []).append(one)
+        for loop, settled in by_loop.items():
+            try:
+                loop.call_soon_threadsafe(_settle, settled)
+            except RuntimeError:  # the loop is closed, and nobody waits any more
+                pass
+
+    def _work(self, waiting: list[_Waiting]) -> None:
+        """Do what waits, in order, and what may share a transaction in one."""
         group: list[_Waiting] = []
         for one in waiting:
             if one.grouped:
@@ -179,14 +215,6 @@ class Database:
                 group = []
                 self._alone(one)
         self._commit(group)
-        by_loop: dict[asyncio.AbstractEventLoop, list[_Waiting]] = {}
-        for one in waiting:
-            by_loop.setdefault(one.loop, []).append(one)
-        for loop, settled in by_loop.items():
-            try:
-                loop.call_soon_threadsafe(_settle, settled)
-            except RuntimeError:  # the loop is closed, and nobody waits any more
-                pass
 
     def _alone(self, one: _Waiting) -> None:
         """Run one work between transactions."""

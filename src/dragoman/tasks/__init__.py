@@ -1,7 +1,7 @@
 """Calls that go on beyond their requests: their records, and the stores that keep them.
 
 A `TaskStore` keeps the records, in a file of SQLite or on the bus; `rules` says how they change. What runs them belongs
-to those that have calls: `mcp.extensions.tasks` for MCP.
+to those that have calls: `rpc.service_tasks` for services, `mcp.extensions.tasks` for MCP.
 """
 
 from __future__ import annotations
@@ -12,9 +12,21 @@ from ..doors import door
 
 if TYPE_CHECKING:
     from .contract import TaskLimits, TasksFull, TaskStore
+    from .policy import TaskPolicy
     from .record import TaskRecord
+    from .settings import TaskSettings
+    from .sqlite import SqliteTasks
 else:
-    __getattr__, __dir__ = door(__name__, {"contract": "TaskLimits TaskStore TasksFull", "record": "TaskRecord"})
+    __getattr__, __dir__ = door(
+        __name__,
+        {
+            "contract": "TaskLimits TaskStore TasksFull",
+            "policy": "TaskPolicy",
+            "record": "TaskRecord",
+            "settings": "TaskSettings",
+            "sqlite": "SqliteTasks",
+        },
+    )
     del TYPE_CHECKING, annotations, door
 
-__all__ = ["TaskLimits", "TaskRecord", "TaskStore", "TasksFull"]
+__all__ = ["SqliteTasks", "TaskLimits", "TaskPolicy", "TaskRecord", "TaskSettings", "TaskStore", "TasksFull"]

@@ -15,7 +15,7 @@ Rules that every store keeps:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct
 
@@ -23,7 +23,8 @@ from ..jsonrpc.errors import CallRefused, Refusal
 from .record import TaskRecord
 
 Edit: TypeAlias = Callable[[TaskRecord], TaskRecord | None]
-"""Returns the changed record, or None to leave it; may be called again, with a newer record."""
+"""Returns the changed record, or None to leave it. It is pure: it may be called again with a newer record, and from
+another thread. A task keeps its id, owner and server."""
 
 
 class TasksFull(CallRefused):
@@ -54,6 +55,15 @@ class ClaimedTask(Struct, frozen=True):
 
     record: TaskRecord
     before: str
+
+
+@runtime_checkable
+class KeepsTasks(Protocol):
+    """A served object whose calls may go on as tasks."""
+
+    def keep_tasks_at(self, url: str | None, bus: Any = None) -> None:
+        """Keep tasks in the store at this URL from the next start on (None: as it says itself, else in memory), and
+        tell their changes on this bus."""
 
 
 @runtime_checkable

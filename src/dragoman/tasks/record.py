@@ -6,13 +6,20 @@ A task is `working`, and may wait for answers (`input_required`) any number of t
 
 from __future__ import annotations
 
-from typing import Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from msgspec import Raw, Struct
+
+if TYPE_CHECKING:
+    OptionalRaw: TypeAlias = Raw | None
+else:
+    OptionalRaw = Raw  # msgspec does not decode Raw | None; it takes the default where a member is missing
 
 Status: TypeAlias = Literal["working", "input_required", "completed", "failed", "cancelled"]
 ENDED: Final = frozenset({"completed", "failed", "cancelled"})
 """The states in which a task stays."""
+NOBODY: Final = Raw(b"null")
+"""The caller of a task that has none, or needs none any more."""
 
 
 class TaskRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -40,25 +47,27 @@ class TaskRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Seconds that a client should let pass between two looks at it."""
     params: Raw
     """The params of its request."""
-    caller: Raw = Raw(b"null")
+    caller: Raw = NOBODY
     """Its caller's identity, with which it is run again."""
     revision: str = ""
     """The revision of MCP of its request; "" for a service."""
     progress: float | None = None
     total: float | None = None
     """How far it is, and how far it is at its end, in units of its function."""
+    reported: OptionalRaw = None
+    """The last progress of a service's method, which may be any JSON value."""
     questions: dict[str, Raw] = {}
     """The questions that wait for an answer, by keys that never repeat in this task."""
     answers: dict[str, Raw] = {}
     """The answers that its runner has not taken yet, by the keys of their questions."""
-    result: Raw | None = None
+    result: OptionalRaw = None
     """The result of its request, if it is completed."""
-    error: Raw | None = None
+    error: OptionalRaw = None
     """The error object of its request, if it failed."""
     idempotent: bool = False
     """Whether its function may be run again after its runner was lost."""
     runs: int = 1
-    """How often its function was begun."""
+    """How often its function was begun, not counting those after it was handed over."""
     runner: str = ""
     """The runner that has it now; "": none, it waits for one."""
     cancelling: bool = False

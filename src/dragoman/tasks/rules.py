@@ -6,12 +6,15 @@ The functions are edits of `TaskStore.change`, which calls none of them for a ta
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
+import msgspec
 from msgspec import Raw, structs
 
-from .record import TaskRecord
+from ..jsonrpc.errors import INTERNAL_ERROR
+from .record import NOBODY, Status, TaskRecord
 
-MESSAGE: int = 1_000
+MESSAGE: Final = 1_000
 """Characters of a task's message at most."""
 
 
@@ -19,6 +22,11 @@ def progressed(record: TaskRecord, now: float, value: float, total: float | None
     """Note how far its function is. `message`: None leaves that of before."""
     said = record.message if message is None else message[:MESSAGE]
     return structs.replace(record, updated=now, progress=value, total=total, message=said)
+
+
+def reported(record: TaskRecord, now: float, value: Raw) -> TaskRecord:
+    """Note how far its function is, by any JSON value."""
+    return structs.replace(record, updated=now, reported=value)
 
 
 def asked(record: TaskRecord, now: float, questions: Mapping[str, Raw], message: str) -> TaskRecord:
@@ -64,13 +72,19 @@ def failed(record: TaskRecord, now: float, error: Raw, message: str) -> TaskReco
     return _ended(record, now, "failed", message, error=error)
 
 
+def overdue(record: TaskRecord, now: float) -> TaskRecord:
+    """End it because it still runs when it may be deleted."""
+    message = f"it had not ended {record.keep:g} s after it was created, for which it was to be kept"
+    return failed(record, now, Raw(msgspec.json.encode({"code": INTERNAL_ERROR, "message": message})), message)
+
+
 def cancelled(record: TaskRecord, now: float, message: str) -> TaskRecord:
     """End it without a result."""
     return _ended(record, now, "cancelled", message)
 
 
 def _ended(
-    record: TaskRecord, now: float, status: str, message: str, result: Raw | None = None, error: Raw | None = None
+    record: TaskRecord, now: float, status: Status, message: str, result: Raw | None = None, error: Raw | None = None
 ) -> TaskRecord:
     """End it. Its arguments are not needed any more."""
     return structs.replace(
@@ -81,7 +95,7 @@ def _ended(
         questions={},
         answers={},
         params=Raw(b"{}"),
-        caller=Raw(b"null"),
+        caller=NOBODY,
         result=result,
         error=error,
         runner="",
@@ -89,21 +103,38 @@ def _ended(
     )
 
 
+def kept_until(record: TaskRecord, until: float) -> TaskRecord:
+    """Keep it until then, a Unix time, unless it is kept for ever."""
+    return record if record.keep is None else structs.replace(record, keep=max(until - record.created, 0.0))
+
+
 def cancel_requested(record: TaskRecord) -> TaskRecord | None:
     """Note that it is to be cancelled."""
     return None if record.cancelling else structs.replace(record, cancelling=True)
 
 
-def begun_again(record: TaskRecord, now: float) -> TaskRecord:
-    """Let its function begin again: questions of the lost run are not asked any more."""
+def claimed(record: TaskRecord, runner: str) -> TaskRecord:
+    """Give it to another runner."""
+    return structs.replace(record, runner=runner)
+
+
+def handed_over(record: TaskRecord) -> TaskRecord:
+    """Let it wait for another runner."""
+    return structs.replace(record, runner="")
+
+
+def begun_again(record: TaskRecord, now: float, *, lost: bool) -> TaskRecord:
+    """Let its function begin again: questions of the last run are not asked any more. `lost`: its process was lost; it
+    was handed over otherwise, which does not count."""
     return structs.replace(
         record,
         updated=now,
         status="working",
-        message="its process was lost, and it was begun again",
+        message="its process was lost, and it was begun again" if lost else "it was handed over, and begun again",
         questions={},
         answers={},
         progress=None,
         total=None,
-        runs=record.runs + 1,
+        reported=None,
+        runs=record.runs + lost,
     )

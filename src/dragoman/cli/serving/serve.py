@@ -136,6 +136,7 @@ def _here(settings: Settings, watched: Watched) -> int:
     target, urls, options, wire, output = settings
     tls = options.tls()
     limits = options.limits(wire)
+    tasks = options.tasks_url(target)
     served = _load(target, urls)
     served_urls = list(urls) or [DEFAULT_URL if as_mcp(served) is None else DEFAULT_MCP_URL]
     if wire.lenient:
@@ -143,7 +144,9 @@ def _here(settings: Settings, watched: Watched) -> int:
     live = Live(served, options, wire, verbose=output.verbose)
     rereading = Rereading(app, sys.argv[2:], settings, tls, live)
     with trace_to(wire.trace) as write, asyncio.Runner(loop_factory=_loop(options)) as runner:
-        status = runner.run(_serve(served, served_urls, options, wire, limits, tls, write, watched, output, rereading))
+        status = runner.run(
+            _serve(served, served_urls, options, wire, limits, tls, tasks, write, watched, output, rereading)
+        )
         live.end()
         _leave(status)
         return status
@@ -250,6 +253,7 @@ async def _serve(
     wire: WireOptions,
     limits: Limits | None,
     tls: ssl.SSLContext | None,
+    tasks: str | None,
     write: Callable[[str], object] | None,
     watched: Watched,
     output: Output,
@@ -275,6 +279,7 @@ async def _serve(
             auth=options.auth(),
             bus=None if is_worker() else options.bus,
             store=options.store,
+            tasks=tasks,
             docs=options.docs,
             console=options.console,
             console_messages=options.console_messages,

@@ -14,6 +14,7 @@ from cyclopts import Group, Parameter
 from ...jsonrpc.limits import SERVER, Limits
 from ...net.scheme import SCHEMES
 from ...net.urls import printable, scheme_of
+from ...tasks.own_file import own_url
 from ..exit_status import Usage
 from ..options import Output, WireOptions, server_tls
 from ..programs import FILE
@@ -43,6 +44,8 @@ class ServeOptions:
     """The bus that several processes or machines share: redis, nats or amqp; workers have one of their own."""
     store: Annotated[str | None, Parameter(metavar="STORE")] = None
     """What keeps ctx.store: memory:, sqlite:FILE or bus; default: memory, of each process."""
+    tasks: Annotated[str | None, Parameter(metavar="FILE|memory:|bus")] = None
+    """Where tools and methods that go on as tasks are kept; default: a file of this program, in your state folder."""
     drain: Annotated[float | None, Parameter(metavar="SECONDS")] = None
     """Wait this long for calls in flight after a signal; default 30."""
     debug: bool = False
@@ -97,6 +100,14 @@ class ServeOptions:
     """Read options from a TOML file; an option or a variable DRAGOMAN_SERVE_... overrides it."""
     check: bool = False
     """Serve nothing: report every fault of the options, the file, the certificate and the target."""
+
+    def tasks_url(self, program: str) -> str | None:
+        """Return the URL of the store of tasks of a program that is served; None where the user has no folder for
+        it."""
+        given = self.tasks
+        if given is None:
+            return own_url(program)
+        return given if given == "bus" or given.startswith(("memory:", "sqlite:")) else f"sqlite:{given}"
 
     def tls(self) -> ssl.SSLContext | None:
         """The server's TLS context, if there is a certificate."""

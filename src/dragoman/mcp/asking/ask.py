@@ -365,12 +365,17 @@ _BY_CALL: Final = AskByCall()
 _BY_RETRY: Final = AskByRetry()
 
 
+def asker_by(revision: Revision) -> Asker:
+    """Return the asker that asks as a revision does: by calls, or by a result after which the client calls again."""
+    return _BY_CALL if revision.server_calls else _BY_RETRY
+
+
 def asker_of(admitted: Admitted) -> Asker:
     """Return the asker of a call: its own if it has one, else that of its revision."""
     if admitted.asker is not None:
         own: Asker = admitted.asker
         return own
-    return _BY_CALL if admitted.revision.server_calls else _BY_RETRY
+    return asker_by(admitted.revision)
 
 
 def _params(request: InputRequest, revision: Revision) -> Any:

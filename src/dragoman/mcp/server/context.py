@@ -21,6 +21,7 @@ from ...jsonrpc.options import elsewhere
 from ...rpc.binding.results import to_json
 from ...rpc.context import Context as RpcContext
 from ...rpc.context import Done, Site, State, store_of
+from ...rpc.context_members import CONTEXT, STORE, ContextMembers
 from ..asking.ask import PATIENCE, ask, completed, own_state, require_url
 from ..asking.questions import MAX_TOKENS, Elicit, ElicitUrl, Messages, Question, Roots, Sample, ToolUse
 from ..protocol.admission import LEVELS, UNREADABLE, Admitted
@@ -55,6 +56,25 @@ _ELSEWHERE: Final = {
 """Names in other libraries, with those to use here."""
 DEFAULT_LEVEL = "info"
 """The lowest level that is sent to a stateful client that never called `logging/setLevel`: the server may choose it."""
+_IN_CHILD: Final = ContextMembers(
+    constants=CONTEXT.constants,
+    values=frozenset(
+        {
+            "revision", "client", "capabilities", "identity", "principal", "meta", "caller", "headers", "input_responses",
+            "request_state",
+        }
+    ),
+    live=frozenset({"time_left"}),
+    at_once=frozenset(
+        {
+            "progress", "log", "debug", "info", "warning", "error", "notify_resource_updated", "close_stream",
+            "require_url",
+        }
+    ),
+    awaited=frozenset({"ask", "elicit", "elicit_url", "sample", "roots", "completed"}),
+    inside={"store": STORE, "rpc": CONTEXT},
+    refused={"state": CONTEXT.refused["state"]},
+)  # fmt: skip
 _SAFE = 2**53
 """Larger integers are sent as a double."""
 
@@ -67,6 +87,8 @@ class Context(Generic[State]):
 
     _context_of = "an MCP server's tools, resources and prompts", "from dragoman.mcp import Context"
     """Which functions have such a context, and how it is imported, for error texts."""
+    _in_child = _IN_CHILD
+    """Which of its members a function has in a child process."""
 
     def __init__(self, rpc: RpcContext, admitted: Admitted) -> None:
         self.rpc: RpcContext[Any] = rpc

@@ -27,6 +27,7 @@ from ...rpc.method import (
     by_name,
     demands,
     may_wait,
+    running_function,
     running_of,
 )
 from ..protocol.admission import Admitted
@@ -48,6 +49,7 @@ _encode = msgspec.json.Encoder().encode
 def bind_function(function: Callable[..., Any], dependencies: Dependencies, options: CallOptions) -> Binding:
     """Return the binding of a function of a server, which takes its arguments by name. Raises LocalError for
     annotations that cannot be decoded."""
+    function = running_function(function, getattr(function, "__name__", "") or str(function), options)
     binding = bind(function, context_type=Context, by_position=False, result=False)
     if binding.injection is not None:
         if options["inline"]:

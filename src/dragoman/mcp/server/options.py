@@ -63,6 +63,8 @@ _WORDS: Final = {
 }
 
 METHOD: Final = RUNNING | DEMANDS
+EXTENSION_METHOD: Final = {name: rule for name, rule in METHOD.items() if name != "process"}
+"""The rules of the options of an extension's method, whose params and Context belong to this process."""
 PROMPT: Final = _WORDS | METHOD
 TOOL: Final = PROMPT | {
     "annotations": instance(ToolAnnotations, "ToolAnnotations(read_only_hint=True)") | NONE,
@@ -184,6 +186,8 @@ class ToolOptions(PromptOptions, total=False):
     annotations: ToolAnnotations | UnsetType | None
     input_schema: Mapping[str, Any] | None
     output_schema: Mapping[str, Any] | None
+    task: Any
+    """Of the extension `Tasks`: True or a `TaskPolicy`; a server without it refuses this option."""
 
 
 class ResourceOptions(PromptOptions, total=False):

@@ -313,19 +313,18 @@ class Registry:
     def _companions(self, entries: list[Entry]) -> Iterator[tuple[Entry, Callable[..., Any]]]:
         """Yield the tools that extensions need beside these entries, and that are not there yet, with their functions.
         Raises LocalError for a name that another tool has."""
-        taken = {one.key for one in entries if one.kind == "tool"}
+        new = {one.key: one for one in entries if one.kind == "tool"}
         for extension in self._extending.accompanying:
             for entry in entries:
-                for name, function in extension.companions(entry).items():
-                    known = self._tools.by_key.get(name)
-                    if known is not None and known.replaces == extension.declares.name:
-                        continue
-                    if known is not None or name in taken:
-                        raise LocalError(extension.taken(name))
-                    taken.add(name)
-                    companion = tool_entry(self.surroundings, name, function)
-                    companion.replaces = extension.declares.name
-                    yield companion, function
+                for one in extension.companions(entry):
+                    known = new.get(one.name) or self._tools.by_key.get(one.name)
+                    if known is None:
+                        known = tool_entry(self.surroundings, one.name, one.function, annotations=one.annotations)
+                        known.replaces = extension.declares.name
+                        new[one.name] = known
+                        yield known, one.function
+                    if known.replaces != extension.declares.name:
+                        raise LocalError(extension.taken(one.name))
 
     def _check_free(self, entry: Entry) -> None:
         """Raise LocalError if the key of an entry is taken."""

@@ -43,7 +43,7 @@ from .capabilities import Capabilities
 from .extending.extension import ServerExtension, ServerExtensions, extension_method
 from .extending.home import ServerHome
 from .options import (
-    METHOD,
+    EXTENSION_METHOD,
     SERVER_OPTIONS,
     EntryKind,
     PromptOptions,
@@ -239,9 +239,10 @@ class Server:
         `annotations` (`ToolAnnotations`) are shown in lists. `input_schema`: the function takes one dict, which this
         schema checks; `output_schema`: checks what it returns. `visible`: `visible(caller)` says whether it is there
         for a caller. `tags`: what `enable` and `disable` may name in place of it. `version`: several may have one name,
-        each with a version. `inline`: it is quick, never blocks, and runs in place. `timeout`: seconds that a call may
-        take (None: for ever; default: the limit `handler_timeout`); `concurrency`: how many calls run at once, `queue`:
-        how many may wait for one of those. `scopes`: all are needed, `roles`: one is; `allow`:
+        each with a version. `inline`: it is quick, never blocks, and runs in place. `process`: it runs in a child
+        process, which is killed when its call ends early: for work that holds the processor. `timeout`: seconds that a
+        call may take (None: for ever; default: the limit `handler_timeout`); `concurrency`: how many calls run at once,
+        `queue`: how many may wait for one of those. `scopes`: all are needed, `roles`: one is; `allow`:
         `allow(identity, arguments)` is True where this caller may make this call.
 
         Raises LocalError for a name that is taken, and for annotations to which JSON cannot be decoded.
@@ -262,8 +263,8 @@ class Server:
         `ResourceContents`, or a list of them. `name`, `mime_type`, `annotations` (`Annotations`) and `size` (bytes) are
         shown in lists; `ttl` (seconds) and `cache_scope`: how long, and for whom, clients may keep it, by default as
         the server says; `any_path`: values of `{+x}`, `{#x}`, `{/x*}` and of the query may be absolute paths and URLs.
-        As for a tool: `title`, `description`, `icons`, `meta`, `visible`, `tags`, `version`, `inline`, `timeout`,
-        `concurrency`, `queue`, `scopes`, `roles`, `allow`.
+        As for a tool: `title`, `description`, `icons`, `meta`, `visible`, `tags`, `version`, `inline`, `process`,
+        `timeout`, `concurrency`, `queue`, `scopes`, `roles`, `allow`.
 
         Raises LocalError for a URI that is taken, and for variables that the function does not take.
         """
@@ -282,9 +283,9 @@ class Server:
     def prompt(self, name: Callable[..., Any] | str | None = None, **options: Unpack[PromptOptions]) -> Any:
         """Register a function as a prompt. It returns text, a `PromptMessage`, content, or a list of them.
 
-        As for a tool: `title`, `description`, `icons`, `meta`, `visible`, `tags`, `version`, `inline`, `timeout`,
-        `concurrency`, `queue`, `scopes`, `roles`, `allow`. Raises LocalError for a name that is taken, and for
-        arguments without names.
+        As for a tool: `title`, `description`, `icons`, `meta`, `visible`, `tags`, `version`, `inline`, `process`,
+        `timeout`, `concurrency`, `queue`, `scopes`, `roles`, `allow`. Raises LocalError for a name that is taken, and
+        for arguments without names.
         """
         return _named_decorator(self.add_prompt, name, options, "server.prompt")
 
@@ -299,7 +300,7 @@ class Server:
 
         It takes what the user has typed (and, by name, `ctx` and `arguments`, the arguments already known),
         and returns a list of strings or a `Completion` (server/utilities/completion). As for a tool: `inline`,
-        `timeout`, `concurrency`, `queue`.
+        `process`, `timeout`, `concurrency`, `queue`.
         """
         add = self._registry.add_completion
         return _decorator(lambda function: add(function, ref, argument, **options), "server.completion")
@@ -316,7 +317,7 @@ class Server:
 
     def add_method(self, function: Callable[..., Any], name: str, **options: Unpack[CallOptions]) -> None:
         """Register the function that answers a method of an extension, with the options of the decorator `method`."""
-        given = entry_options("@server.method", name, METHOD, options)
+        given = entry_options("@server.method", name, EXTENSION_METHOD, options)
         extension = self._extensions.of_method(name)
         if extension is None:
             raise LocalError(f"{name} is declared by no extension of this server: Server(extensions=[Extension(...)])")

@@ -34,15 +34,30 @@ _RULES: Final = {"public": FLAG, "timeout": CALL_TIME | NOT_GIVEN}
 
 
 class Routed:
-    """The part of a service that has its routes and its store (an MCP server uses its service's)."""
+    """The part of a service that has its routes, its store and its tasks (an MCP server uses its service's)."""
 
     name: str
     """The app's name, for error texts, OpenRPC and metrics."""
-    # Any: annotations of a class resolve at run time, and `routes` and `store` are not loaded for these two
+    # Any: annotations of a class resolve at run time, and `routes`, `store` and `tasks` are not loaded for these
     _own_routes: tuple[Any, ...] = ()
     """The routes that were registered with this app itself, in order: each a `RegisteredRoute`."""
     _kept_in: Any = None
     """The `Engine` that keeps `ctx.store`; None while there is none."""
+    _tasks: Any = None
+    """Its `ServiceTasks`; None where none of its methods has tasks."""
+    _task_settings: Any = None
+    """The `TaskSettings` of its option `tasks`, or else of a service that it includes; None: neither says any."""
+    _says_tasks: bool = False
+    """Whether they are of its own option."""
+    _tasks_url: str | None = None
+    """Where `serve(tasks=)` says that tasks are kept, as a URL; None: nowhere."""
+    _tasks_bus: Any = None
+    """The `Bus` on which changes of tasks are told to other replicas; None: there is none."""
+
+    @property
+    def _task_methods(self) -> Mapping[str, Any]:
+        """The methods by which its tasks are used; none where it has no tasks."""
+        return {} if self._tasks is None else self._tasks.methods
 
     def route(
         self,

@@ -93,7 +93,7 @@ def _start(runner: Runner, route: RegisteredRoute, x: RouteExchange, name: str) 
     if life is not None:
         runner.bind()
         method = living(life, method, service._handler)
-    origin.start(origin, method, Request(name, request, _ID), deliver, len(request.body))
+    origin.start_call(origin, method, Request(name, request, _ID), deliver, len(request.body))
 
 
 def _fail(x: RouteExchange, answer: FailedAnswer) -> None:

@@ -8,7 +8,7 @@ what they may return.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -22,6 +22,7 @@ from ...protocol.admission import Admitted
 from ...protocol.extension import Extension, Extensions, overrides
 from ...protocol.methods import Row
 from ...protocol.revisions import Revision
+from ...protocol.types import ToolAnnotations
 from ..context import Context
 from ..errors import failures
 from ..handlers import handler_of, method_for
@@ -42,6 +43,14 @@ class TopicGrant(Struct, frozen=True):
     """The value as the acknowledgment repeats it."""
     keys: frozenset[str]
     """The keys whose notifications the caller gets."""
+
+
+class Companion(Struct, frozen=True, eq=False):
+    """A tool that an extension brings for clients that have not declared it."""
+
+    name: str
+    function: Callable[..., Any]
+    annotations: ToolAnnotations | None = None
 
 
 class ServerExtension:
@@ -81,11 +90,11 @@ class ServerExtension:
         the entry is registered; `entry.surroundings.extended` has the values of the extension's options."""
         return entry
 
-    def companions(self, entry: Entry) -> Mapping[str, Callable[..., Any]]:
-        """Return the tools that clients without the extension need beside this entry: functions by name, as
-        `Server.add_tool` takes them. Called whenever an entry is registered; a tool that is there already is not
-        registered again. Lists show them only to clients that have not declared the extension."""
-        return {}
+    def companions(self, entry: Entry) -> Sequence[Companion]:
+        """Return the tools that clients without the extension need beside this entry. Called whenever an entry is
+        registered; a tool that is there already is not registered again. Lists show them only to clients that have not
+        declared the extension."""
+        return ()
 
     def taken(self, name: str) -> str:
         """Return the text of the error for a tool of a user that has the name of a companion."""

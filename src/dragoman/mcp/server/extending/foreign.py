@@ -41,7 +41,9 @@ ForeignFunction: TypeAlias = Callable[[Raw, Context], Any]
 """(params, context) -> the whole result as `Raw`, or an awaitable of it."""
 
 FOREIGN: Final = {
-    name: rule for name, rule in PROMPT.items() if name not in ("name", "title", "description", "icons", "meta")
+    name: rule
+    for name, rule in PROMPT.items()
+    if name not in ("name", "title", "description", "icons", "meta", "process")
 }
 """The rules of the options of a foreign entry."""
 

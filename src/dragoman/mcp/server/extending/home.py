@@ -8,14 +8,20 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from ....channel import Caller
-from ....jsonrpc.errors import LocalError, Refusal
+from ....jsonrpc.codec import read
+from ....jsonrpc.errors import LocalError, Refusal, RpcError
+from ....jsonrpc.leniency import STRICT
+from ....jsonrpc.messages import Failure, Request, Result
+from ....rpc.binding.results import to_json
 from ....rpc.context import engine_of
 from ....rpc.detached import DetachedCall, DetachedRun, detach
 from ....rpc.middleware import Call, Next
+from ...protocol import dialect
 from ...protocol.admission import Admitted
+from ...protocol.revisions import NEWEST
 from ..surroundings import Surroundings
 
 if TYPE_CHECKING:
@@ -42,6 +48,12 @@ Work: TypeAlias = Callable[[], Awaitable[object]]
 """The work that `lead` runs on one replica at a time."""
 Notify: TypeAlias = Callable[[str, str, Mapping[str, Any] | Struct], None]
 """(topic, key, params): `Subscriptions.notify`."""
+
+
+class _Failed(Struct):
+    """The member of an answer that is an error."""
+
+    error: Raw
 
 
 class ServingServer(Struct, frozen=True):
@@ -85,6 +97,11 @@ class ServerHome:
         """The engine that keeps `ctx.store`: that of `serve(store=)`, or else memory. `ctx.store` and the other
         extensions have keys in it too: begin yours with the extension's name."""
         return engine_of(self._serving().service)
+
+    @property
+    def tasks_url(self) -> str | None:
+        """Where `serve(tasks=)` says that tasks are kept, as a URL; None: nowhere."""
+        return self._serving().service._tasks_url
 
     @property
     def bus(self) -> Bus | None:
@@ -150,6 +167,31 @@ class ServerHome:
         self._detached.add(run)
         run.stopped.add_done_callback(lambda _: self._detached.discard(run))
         return DetachedCall(run)
+
+    async def call(self, method: str, params: Mapping[str, Any], caller: Caller) -> Raw:
+        """Call the server as this caller would in 2026-07-28, without a wire, and return the result as JSON text: for
+        calls that come back from where they were kept. `params`: with their `_meta`. Raises RpcError for an answer that
+        is an error, and LocalError if the server does not offer that revision."""
+        self._check_open(f"{method} cannot be called")
+        if NEWEST.date not in self.surroundings.options.offered.stateless:
+            raise LocalError(f"{self.extension}: {method} cannot be called: {self.name} does not offer {NEWEST.date}")
+        message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+        answer = await self._serving().service.answer_async(to_json(message), caller=caller)
+        found = read(answer or b"", self.surroundings.limits, STRICT)
+        if isinstance(found, Failure):
+            data = msgspec.json.decode(found.error.data) if isinstance(found.error.data, Raw) else found.error.data
+            raise RpcError.of(found.error.code, found.error.message, data)
+        assert isinstance(found, Result)
+        result = found.result
+        return result if isinstance(result, Raw) else Raw(to_json(result))
+
+    def error_of(self, call: Call, error: Exception) -> Raw:
+        """Return the error object with which the caller of a call is answered if that raises `error`, as JSON text.
+        What is not for callers is logged, and masked."""
+        admitted: Admitted = call.params
+        answers = self._serving().service._answers
+        failed = answers.failed(Request(call.method, UNSET, 0), error, dialect.of(admitted.revision))
+        return msgspec.json.decode(failed.text or b"{}", type=_Failed).error
 
     # -- work on one replica
 

@@ -1,0 +1,20 @@
+"""Tasks: tools that go on beyond their requests, and outlive a connection, a restart and the loss of a process.
+
+A server gets `Tasks`, a client gets `TasksClient`. `model` has what is sent in each revision, `running` runs tasks, and
+`server` decides what the client of a call gets.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ....doors import door
+
+if TYPE_CHECKING:
+    from .policy import TaskPolicy
+    from .server import Tasks
+else:
+    __getattr__, __dir__ = door(__name__, {"policy": "TaskPolicy", "server": "Tasks"})
+    del TYPE_CHECKING, annotations, door
+
+__all__ = ["TaskPolicy", "Tasks"]

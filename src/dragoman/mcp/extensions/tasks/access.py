@@ -1,0 +1,152 @@
+"""The tasks of one server, as its clients may reach them: whose a task is, and what may be done with it.
+
+A task of a caller with an identity belongs to that identity: any other caller's id is unknown. One of an anonymous
+caller belongs to whoever knows its id, which nobody can guess.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+import msgspec
+from msgspec import UNSET, Raw, structs
+
+from ....jsonrpc.errors import INTERNAL_ERROR, CallRefused, InvalidParams, LocalError, Refusal, RpcError
+from ....repeats import Repeats
+from ....store.contract import StoreLost
+from ....tasks.record import TaskRecord
+from ....tasks.runner import TaskRunner
+from ...protocol.encoding import decode, encode
+from ...protocol.foreign_decoding import decode_content
+from ...protocol.params import CallToolResult
+from ...protocol.revisions import Revision
+from ...server.context import Context
+from ...server.extending.home import ServerHome
+from .model import with_related
+
+repeats: Repeats = Repeats(logging.getLogger("dragoman.mcp"))
+
+RESULT: Final = "result"
+"""The member under which older revisions have structured content that is no object, as for the tool itself."""
+REMEMBERED: Final = 1_000
+"""Tasks of one anonymous session that `tasks/list` shows at most; the oldest are left out."""
+
+
+class TaskAccess:
+    """The tasks of one server on each event loop where it is served."""
+
+    def __init__(self) -> None:
+        self.runners: dict[asyncio.AbstractEventLoop, TaskRunner] = {}
+        self.homes: dict[asyncio.AbstractEventLoop, ServerHome] = {}
+        self._known: WeakKeyDictionary[Any, OrderedDict[str, None]] = WeakKeyDictionary()
+        """The tasks that anonymous sessions know, by their peers."""
+
+    @property
+    def runner(self) -> TaskRunner:
+        """The runner of the running loop. Raises LocalError where the server is not served."""
+        found = self.runners.get(asyncio.get_running_loop())
+        if found is None:
+            raise LocalError("Tasks: the server is not served on this event loop")
+        return found
+
+    @property
+    def home(self) -> ServerHome:
+        """The part of the server that an extension may use, on the running loop."""
+        return self.homes[asyncio.get_running_loop()]
+
+    def owner(self, principal: str | None) -> str:
+        """Return the owner of the tasks of a principal; "" without one: those belong to whoever knows their ids."""
+        if principal is None:
+            return ""
+        return hashlib.sha256(json.dumps([self.home.name, principal]).encode()).hexdigest()[:40]
+
+    async def find(self, id: str, principal: str | None) -> TaskRecord:
+        """Return a task of this caller. Raises InvalidParams (-32602) for any other id, CallRefused while the store is
+        away."""
+        try:
+            record = await self.runner.store.read(id) if len(id) <= 64 else None
+        except StoreLost as error:
+            raise away(error) from error
+        return self.own(record, id, principal)
+
+    def own(self, record: TaskRecord | None, id: str, principal: str | None) -> TaskRecord:
+        """Return a record that was read, if it is of this caller. Raises InvalidParams (-32602)."""
+        if record is None or record.server != self.home.name or record.owner not in ("", self.owner(principal)):
+            # "Invalid or nonexistent `taskId`: `-32602`" (ext-tasks, Error Handling)
+            raise InvalidParams(f"Task not found: {id[:64]!r} is unknown, or its time is over")
+        return record
+
+    async def wait(
+        self, id: str, principal: str | None, seconds: float, done: Callable[[TaskRecord], bool]
+    ) -> TaskRecord:
+        """Return a task of this caller once `done(record)`, or after so many seconds. Raises as `find` does."""
+        await self.find(id, principal)
+        try:
+            return self.own(await self.runner.wait(id, seconds, done), id, principal)
+        except StoreLost as error:
+            raise away(error) from error
+
+    def remember(self, peer: Any, principal: str | None, id: str) -> None:
+        """Remember that an anonymous session knows a task."""
+        if principal is None and peer is not None:
+            known = self._known.setdefault(peer, OrderedDict())
+            known[id] = None
+            known.move_to_end(id)
+            if len(known) > REMEMBERED:
+                known.popitem(last=False)
+
+    def known(self, peer: Any) -> list[str]:
+        """Return the tasks that an anonymous session knows, the newest first."""
+        return list(reversed(self._known.get(peer, ())))
+
+    async def answer(self, id: str, answers: Mapping[str, Raw]) -> None:
+        """Give answers to a task. Raises CallRefused while the store is away, and where they have no room."""
+        try:
+            await self.runner.answer(id, answers)
+        except StoreLost as error:
+            raise away(error) from error
+
+    async def relay(self, ctx: Context, record: TaskRecord, key: str, *, related: bool) -> None:
+        """Ask a question of a task by a call to the client of this call, and give the answer to the task. `related`:
+        the question names its task."""
+        question = decode(record.questions[key], _Question)
+        params = with_related(question.params, record.id) if related else question.params
+        answer = await ctx.rpc.call(question.method, params, result=Raw, timeout=None)
+        await self.answer(record.id, {key: answer})
+
+
+class _Question(msgspec.Struct):
+    method: str
+    params: Raw = Raw(b"{}")
+
+
+def away(error: StoreLost) -> CallRefused:
+    """Return the error for callers while the store is away."""
+    repeats.warning("tasks cannot be read: %s", error)
+    return CallRefused(Refusal("busy", "Busy: tasks cannot be read now", {"retry_after": 1}))
+
+
+def result_of(record: TaskRecord, revision: Revision) -> Raw:
+    """Return the result of a task that has ended, as a revision has it. Raises the error with which it ended."""
+    if record.result is not None:
+        return record.result if record.revision == revision.date else _in_revision(record.result, revision)
+    if record.error is not None:
+        error = decode(record.error, dict[str, Any])
+        raise RpcError.of(error["code"], error["message"], error.get("data"))
+    raise RpcError.of(INTERNAL_ERROR, "Request cancelled: the task was cancelled")
+
+
+def _in_revision(text: Raw, revision: Revision) -> Raw:
+    """Return the result of a tool that was written for another revision, as this one has it."""
+    result = structs.replace(decode_content(text, CallToolResult), meta=UNSET)
+    value = result.structured_content
+    if not revision.structured_values and value is not UNSET and not isinstance(value, dict):
+        result = structs.replace(result, structured_content={RESULT: value})
+    return Raw(encode(result, revision))

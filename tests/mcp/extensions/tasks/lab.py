@@ -1,0 +1,96 @@
+"""A server with long tools, and what is sent to it as a client of each kind does."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from msgspec import Struct
+
+from dragoman.mcp import Context, Server, ToolError
+from dragoman.mcp.extensions.tasks import TaskPolicy, Tasks
+from dragoman.mcp.extensions.tasks.model import NAME
+from tests.mcp.calling import Calls
+
+DECLARED: dict[str, Any] = {"extensions": {NAME: {}}}
+ELICITS: dict[str, Any] = {"elicitation": {"form": {}}}
+FORM = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+ENDED = ("completed", "failed", "cancelled")
+
+
+class Report(Struct):
+    rows: int
+    name: str = ""
+
+
+class Lab:
+    """A server whose tools wait for `go`. `policy`: of all its tools."""
+
+    def __init__(self, tasks: Tasks | None = None, **policy: Any) -> None:
+        self.tasks = Tasks() if tasks is None else tasks
+        self.app = app = Server("lab", version="1", extensions=[self.tasks])
+        self.go = asyncio.Event()
+        self.began: list[str] = []
+        self.stopped: list[str] = []
+        task = TaskPolicy(**{"poll": 0.05, **policy})
+
+        @app.tool(task=task)
+        async def train(rows: int, ctx: Context) -> Report:
+            """Train a model."""
+            self.began.append("train")
+            await ctx.progress(1, 4, "loading")
+            try:
+                await self.go.wait()
+            except asyncio.CancelledError:
+                self.stopped.append("train")
+                raise
+            return Report(rows)
+
+        @app.tool(task=task)
+        async def ask(ctx: Context) -> str:
+            """Ask for a name."""
+            answer = await ctx.elicit("How is it called?", FORM)
+            return f"called {(answer.content or {})['name']}"
+
+        @app.tool(task=task)
+        async def break_down() -> str:
+            """Fail as a tool does."""
+            raise ToolError("no more paper")
+
+        @app.tool(task=task)
+        async def refuse() -> str:
+            """Fail as a call does."""
+            from dragoman.jsonrpc.errors import RpcError
+
+            raise RpcError.of(-31000, "out of order", {"since": 2})
+
+        @app.tool
+        async def add(a: int, b: int) -> int:
+            """Add numbers."""
+            return a + b
+
+
+async def ended(calls: Calls, id: str) -> dict[str, Any]:
+    """Poll a task until it has ended."""
+    async with asyncio.timeout(20):
+        while True:
+            state = (await calls.unchecked("tasks/get", taskId=id))["result"]
+            if state["status"] in ENDED:
+                return dict(state)
+            await asyncio.sleep(0.01)
+
+
+async def becomes(calls: Calls, id: str, status: str) -> dict[str, Any]:
+    """Poll a task until it has this status."""
+    async with asyncio.timeout(20):
+        while True:
+            state = (await calls.unchecked("tasks/get", taskId=id))["result"]
+            if state["status"] == status:
+                return dict(state)
+            assert state["status"] not in ENDED, state
+            await asyncio.sleep(0.01)
+
+
+def asked_of(calls: Calls) -> list[dict[str, Any]]:
+    """The questions that the server has asked by calls."""
+    return [one for one in calls.told if one["method"] == "elicitation/create"]

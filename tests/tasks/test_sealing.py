@@ -1,0 +1,133 @@
+"""Records that are encrypted where they are kept."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from msgspec import Raw
+
+from dragoman.jsonrpc.errors import LocalError
+from dragoman.tasks import SqliteTasks, rules
+from dragoman.tasks.sealing import TaskSeal
+
+from .table import record
+
+OLD, NEW = b"the secret of yesterday", b"the secret of today, which is longer"
+CANARY = "CANARY-5d1f"
+PRIVATE = Raw(f'{{"token":"{CANARY}"}}'.encode())
+
+
+def test_a_record_opens_for_its_task_alone() -> None:
+    seal = TaskSeal([NEW])
+    sealed = seal.seal("t1", b"content")
+    assert seal.open("t1", sealed) == b"content"
+    assert seal.open("t2", sealed) is None
+    assert TaskSeal([OLD]).open("t1", sealed) is None
+    assert seal.seal("t1", b"content") != sealed
+
+
+def test_every_secret_opens_and_the_first_seals() -> None:
+    before, both, after = TaskSeal([OLD]), TaskSeal([NEW, OLD]), TaskSeal([NEW])
+    assert both.open("t1", before.seal("t1", b"content")) == b"content"
+    assert after.open("t1", both.seal("t1", b"content")) == b"content"
+    assert before.open("t1", both.seal("t1", b"content")) is None
+
+
+def test_what_was_altered_does_not_open() -> None:
+    seal = TaskSeal([NEW])
+    sealed = seal.seal("t1", b"content")
+    for at in range(len(sealed)):
+        assert seal.open("t1", sealed[:at]) is None
+        assert seal.open("t1", sealed[:at] + bytes([sealed[at] ^ 1]) + sealed[at + 1 :]) is None
+    assert seal.open("t1", b'{"id":"t1"}') is None
+
+
+def test_a_seal_shows_no_secret_and_is_not_pickled() -> None:
+    seal = TaskSeal([NEW])
+    assert "secret" not in repr(seal)
+    with pytest.raises(LocalError, match="is not pickled"):
+        pickle.dumps(seal)
+
+
+async def fill(store: SqliteTasks) -> None:
+    """Keep the canary in every member that may be private, over a task's whole life."""
+    for n in range(3):
+        await store.create(record(f"t{n}", params=PRIVATE, caller=PRIVATE, message=CANARY, name=CANARY))
+        await store.change(f"t{n}", lambda found: rules.asked(found, 1.0, {"q": PRIVATE}, CANARY))
+        await store.change(f"t{n}", lambda found: rules.answered(found, 1.0, {"q": PRIVATE}))
+    await store.change("t1", lambda found: rules.completed(found, 2.0, PRIVATE))
+    await store.change("t2", lambda found: rules.failed(found, 2.0, PRIVATE, CANARY))
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+async def test_nothing_of_a_record_is_in_the_file(tmp_path: Path, sealed: bool) -> None:
+    path = tmp_path / "tasks.db"
+    store = SqliteTasks(str(path), seal=TaskSeal([NEW]) if sealed else None)
+    await fill(store)
+
+    def found() -> bool:
+        return any(CANARY.encode() in one.read_bytes() for one in tmp_path.iterdir())
+
+    assert (tmp_path / "tasks.db-wal").stat().st_size > 0
+    assert found() is not sealed
+    await store.close()
+    assert found() is not sealed
+
+
+async def test_a_sealed_file_is_opened_with_its_keys_alone(tmp_path: Path) -> None:
+    path = str(tmp_path / "tasks.db")
+    store = SqliteTasks(path, seal=TaskSeal([OLD]))
+    await fill(store)
+    await store.close()
+    with pytest.raises(LocalError, match="are sealed: give the keys"):
+        SqliteTasks(path)
+    with pytest.raises(LocalError, match="are sealed with another key: give it after the first one"):
+        SqliteTasks(path, seal=TaskSeal([NEW]))
+    store = SqliteTasks(path, seal=TaskSeal([NEW, OLD]))
+    found = await store.read("t1")
+    assert found is not None
+    assert found.result == PRIVATE
+    await store.close()
+
+
+async def test_keys_are_not_given_to_a_file_with_open_tasks(tmp_path: Path) -> None:
+    path = str(tmp_path / "tasks.db")
+    store = SqliteTasks(path)
+    await store.create(record("t1", now=1.0, keep=1.0))
+    await store.close()
+    with pytest.raises(LocalError, match="are not sealed, and there are keys"):
+        SqliteTasks(path, seal=TaskSeal([NEW]))
+    store = SqliteTasks(path)
+    assert [await store.sweep(10) for _ in range(2)] == [0, 1]
+    await store.close()
+    await SqliteTasks(path, seal=TaskSeal([NEW])).close()
+
+
+async def test_a_record_of_another_key_counts_as_missing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = str(tmp_path / "tasks.db")
+    one, other = SqliteTasks(path, seal=TaskSeal([NEW])), SqliteTasks(path, seal=TaskSeal([OLD]))
+    await one.create(record("t1", runner="gone"))
+    assert await other.read("t1") is None
+    assert await other.list_tasks("ann", "", 10) == []
+    assert "sealed with another key" in caplog.text
+    await one.close()
+    await other.close()
+
+
+def test_without_the_library_the_extra_is_named() -> None:
+    program = """
+import sys
+sys.modules["cryptography"] = None
+from dragoman.tasks import SqliteTasks
+try:
+    import dragoman.tasks.sealing
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert said.startswith("LocalError A store of tasks with keys needs cryptography")
+    assert "dragoman[auth]" in said
