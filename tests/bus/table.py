@@ -405,6 +405,25 @@ async def a_message_has_the_number_that_it_is_for(open: Open) -> None:
         assert await other.store.append(log, b"2", ttl=LONG, number=2) == 2
         assert await one.store.append(log, b"3", ttl=LONG) == 3
         assert await one.store.read(log) == [(1, b"1"), (2, b"2"), (3, b"3")]
+        for number in range(4, 8):  # each end takes turns with what the other has appended
+            turn = (one, other)[number % 2].store
+            assert turn is not None
+            assert await turn.append(log, b"no", ttl=LONG, number=number + 1) == number
+            assert await turn.append(log, b"%d" % number, ttl=LONG, number=number) == number
+        assert await one.store.delete(log)
+        assert await other.store.append(log, b"no", ttl=LONG, number=8) == 1
+
+
+async def a_stranger_to_a_log_appends_the_number_that_it_has_read(open: Open) -> None:
+    async with ends(open, 2) as (one, other):
+        assert one.store is not None
+        assert other.store is not None
+        log = fresh("log")
+        for number in range(1, 6):
+            assert await one.store.append(log, b"%d" % number, ttl=LONG, messages=1) == number
+        assert await other.store.read(log) == [(5, b"5")]
+        assert await other.store.append(log, b"6", ttl=LONG, messages=1, number=6) == 6
+        assert await one.store.append(log, b"7", ttl=LONG, messages=1, number=7) == 7
         assert await one.store.delete(log)
 
 
@@ -487,6 +506,7 @@ STORE: list[Case] = [
     touching_lets_live_on,
     a_log_is_numbered_from_one,
     a_message_has_the_number_that_it_is_for,
+    a_stranger_to_a_log_appends_the_number_that_it_has_read,
     appending_at_once_gives_each_its_number,
     one_end_appends_many_at_once,
     a_log_keeps_the_newest,

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from msgspec import Raw
 
-from dragoman.tasks import TaskLimits, TaskRecord, TaskStore
+from dragoman.bus import Bus, open_bus
+from dragoman.bus.hub import BusHub, open_hub
+from dragoman.bus.sealed import sealed_bus
+from dragoman.tasks import BusTasks, TaskLimits, TaskRecord, TaskStore
 from dragoman.tasks.sqlite import SqliteTasks
 
 
@@ -64,6 +67,37 @@ class InFile(Row):
 
     async def make(self, limits: TaskLimits, life: float) -> TaskStore:
         return SqliteTasks(self.path, limits, life=life, clock=self.clock)
+
+
+class OnBus(Row):
+    """The store of a bus, to which each `open` connects anew. `url`: of a bus that no other test uses; `secrets`: what
+    goes over it is sealed with them."""
+
+    def __init__(self, url: str, hub: BusHub | None = None, secrets: Sequence[bytes] = ()) -> None:
+        super().__init__()
+        self.url = url
+        self._secrets = secrets
+        self._hub = hub
+        self._buses: list[Bus] = []
+
+    async def make(self, limits: TaskLimits, life: float) -> TaskStore:
+        bus = sealed_bus(await open_bus(self.url), self._secrets)
+        self._buses.append(bus)
+        assert bus.store is not None
+        return BusTasks(bus.store, limits, life=life, clock=self.clock)
+
+    async def close(self) -> None:
+        await super().close()
+        for bus in self._buses:
+            await bus.close()
+        if self._hub is not None:
+            await self._hub.close()
+
+
+async def on_hub(folder: Path) -> OnBus:
+    """The bus of workers."""
+    hub = await open_hub(str(folder / "bus.sock"))
+    return OnBus(hub.url, hub)
 
 
 def record(id: str, *, now: float | None = None, **members: Any) -> TaskRecord:

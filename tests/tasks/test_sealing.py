@@ -6,12 +6,15 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec import Raw
 
+from dragoman.bus import Store
+from dragoman.bus.memory import MemoryBus
 from dragoman.jsonrpc.errors import LocalError
-from dragoman.tasks import SqliteTasks, rules
+from dragoman.tasks import BusTasks, SqliteTasks, TaskStore, rules
 from dragoman.tasks.sealing import TaskSeal
 
 from .table import record
@@ -53,7 +56,7 @@ def test_a_seal_shows_no_secret_and_is_not_pickled() -> None:
         pickle.dumps(seal)
 
 
-async def fill(store: SqliteTasks) -> None:
+async def fill(store: TaskStore) -> None:
     """Keep the canary in every member that may be private, over a task's whole life."""
     for n in range(3):
         await store.create(record(f"t{n}", params=PRIVATE, caller=PRIVATE, message=CANARY, name=CANARY))
@@ -76,6 +79,36 @@ async def test_nothing_of_a_record_is_in_the_file(tmp_path: Path, sealed: bool) 
     assert found() is not sealed
     await store.close()
     assert found() is not sealed
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+async def test_nothing_of_a_record_is_on_the_bus(sealed: bool) -> None:
+    bus = MemoryBus("sealing")
+    assert bus.store is not None
+    appended: list[bytes] = []
+
+    class Seen:
+        """A store of a bus, and what was ever appended there."""
+
+        def __init__(self, inner: Store) -> None:
+            self._inner = inner
+
+        def __getattr__(self, verb: str) -> Any:
+            async def call(*words: Any, **options: Any) -> Any:
+                appended.extend(word for word in words if isinstance(word, bytes))
+                return await getattr(self._inner, verb)(*words, **options)
+
+            return call
+
+    seen: Any = Seen(bus.store)
+    store = BusTasks(seen, seal=TaskSeal([NEW]) if sealed else None)
+    await fill(store)
+    found = await store.read("t1")
+    assert found is not None
+    assert found.result == PRIVATE
+    assert any(CANARY.encode() in one for one in appended) is not sealed
+    assert await BusTasks(bus.store, seal=TaskSeal([OLD])).read("t1") is None
+    await bus.close()
 
 
 async def test_a_sealed_file_is_opened_with_its_keys_alone(tmp_path: Path) -> None:

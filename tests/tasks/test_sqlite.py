@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import sqlite3
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -18,6 +19,7 @@ from dragoman.jsonrpc.errors import LocalError
 from dragoman.store import database
 from dragoman.store.contract import StoreLost
 from dragoman.tasks import SqliteTasks, TaskLimits, TaskRecord, TasksFull, rules
+from dragoman.tasks import sqlite as sqlite_tasks
 
 from .table import record
 
@@ -36,6 +38,14 @@ async def store(path: str) -> AsyncIterator[SqliteTasks]:
     await made.close()
 
 
+def counts(path: str) -> tuple[int, int]:
+    """Return how many tasks are in the file by its own count, and how many there are."""
+    with closing(sqlite3.connect(path)) as other:
+        [(counted,)] = other.execute("SELECT tasks FROM task_store")
+        [(there,)] = other.execute("SELECT count(*) FROM tasks")
+    return counted, there
+
+
 CALLS: dict[str, Callable[[SqliteTasks], Awaitable[Any]]] = {
     "create": lambda store: store.create(record("new")),
     "change": lambda store: store.change("t1", rules.cancel_requested),
@@ -52,7 +62,6 @@ async def test_a_full_disk_is_an_error_and_leaves_no_half_state(path: str, store
         other.execute("CREATE TABLE filler (bytes BLOB)")
         other.execute("INSERT INTO filler VALUES (zeroblob(1150000))")
         other.commit()
-    before = store.measures()
     made = [record(f"big{n}", params=Raw(b'"' + b"x" * 7_000 + b'"')) for n in range(8)]
     found = await asyncio.gather(*[store.create(one) for one in made], return_exceptions=True)
     kept = [one for one, error in zip(made, found, strict=True) if error is None]
@@ -62,7 +71,7 @@ async def test_a_full_disk_is_an_error_and_leaves_no_half_state(path: str, store
         assert isinstance(error, TasksFull)
         assert error.refusal.kind == "busy"
         assert "full" in str(error)
-    assert store.measures()["tasks_stored"] == before["tasks_stored"] + len(kept)
+    assert counts(path) == (1 + len(kept), 1 + len(kept))
     assert len(await store.list_tasks("ann", "", 20)) == 1 + len(kept)
     await store.beat("r1")
     ended = await store.change("t1", lambda found: rules.completed(found, 1.0, Raw(b"1")))
@@ -187,5 +196,40 @@ async def test_what_was_stored_is_there_when_it_is_opened_again(path: str) -> No
     other = SqliteTasks(path)
     found = await other.read("t1")
     assert isinstance(found, TaskRecord)
-    assert other.measures()["tasks_stored"] == 1
+    assert counts(path) == (1, 1)
     await other.close()
+
+
+async def test_the_time_goes_on_from_what_the_file_has_seen(path: str) -> None:
+    ahead, behind = SqliteTasks(path, clock=lambda: 5_000_000_000.0), SqliteTasks(path, clock=lambda: 1.0)
+    assert await behind.now() < 1_000.0
+    await ahead.beat("r1")
+    await ahead.create(record("t1", now=await ahead.now(), runner="r1", keep=None))
+    assert await behind.claim("r2", "reports", 1) == []  # it sees the time there, by which r1 lives
+    assert await behind.now() >= 5_000_000_000.0
+    for store in (ahead, behind):
+        await store.close()
+    later = SqliteTasks(path, clock=lambda: 1.0)
+    assert await later.now() >= 5_000_000_000.0
+    await later.close()
+
+
+STATEMENTS = {
+    name: text
+    for name, text in vars(sqlite_tasks).items()
+    if isinstance(text, str) and "tasks" in text.split("WHERE")[0]
+}
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in STATEMENTS if STATEMENTS[name].startswith(("SELECT", "UPDATE", "DELETE"))]
+)
+def test_no_statement_goes_through_all_tasks(path: str, name: str) -> None:
+    asyncio.run(SqliteTasks(path).close())
+    text = STATEMENTS[name]
+    numbered = [int(number) for number in re.findall(r"\?(\d)", text)]
+    values = [None] * (max(numbered) if numbered else text.count("?"))
+    with closing(sqlite3.connect(path)) as db:
+        plan = [row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {text}", values)]
+    assert plan
+    assert not [step for step in plan if step.startswith("SCAN tasks") or "TEMP B-TREE" in step]

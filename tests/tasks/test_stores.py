@@ -13,16 +13,31 @@ from msgspec import Raw, structs
 from dragoman.jsonrpc.errors import LocalError
 from dragoman.store.contract import StoreLost
 from dragoman.tasks import TaskLimits, TaskRecord, TasksFull, rules
+from tests.engines.brokers import Engine, name
 
-from .table import InFile, InMemory, Row, record, until
+from .table import InFile, InMemory, OnBus, Row, on_hub, record, until
 
 QUESTION = {"q": Raw(b'{"method":"elicitation/create"}')}
 ANSWER = {"q": Raw(b'{"action":"accept"}')}
 
 
-@pytest.fixture(params=["memory", "file"])
+@pytest.fixture(params=["memory", "file", "bus-memory", "bus-sealed", "bus-unix", "bus-redis", "bus-nats"])
 async def row(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Row]:
-    made: Row = InMemory() if request.param == "memory" else InFile(tmp_path)
+    made: Row
+    if request.param == "memory":
+        made = InMemory()
+    elif request.param == "file":
+        made = InFile(tmp_path)
+    elif request.param == "bus-memory":
+        made = OnBus(f"memory:{name()}")
+    elif request.param == "bus-sealed":
+        made = OnBus(f"memory:{name()}", secrets=[b"a secret of the tests"])
+    elif request.param == "bus-unix":
+        made = await on_hub(tmp_path)
+    else:
+        kind = request.param.removeprefix("bus-")
+        engine: Engine = request.getfixturevalue(kind)
+        made = OnBus(f"{engine.url}?prefix={name('tasks')}{':' if kind == 'redis' else ''}")
     yield made
     await made.close()
 
@@ -281,21 +296,20 @@ async def test_a_sweep_is_bounded(row: Row) -> None:
         await store.create(record(f"t{n}", now=now, keep=50.0))
         await store.change(f"t{n}", lambda found: rules.completed(found, now, Raw(b"1")))
     await row.pass_time(100.0)
-    swept = [await store.sweep(4) for _ in range(4)]
-    assert max(swept) <= 4
-    assert sum(swept) == 10
+    swept = [0]
+    async with asyncio.timeout(20):
+        while sum(swept) < 10:
+            swept.append(await store.sweep(4))
+    assert max(swept) == 4
+    assert await store.list_tasks("ann", "", 10) == []
 
 
 async def test_the_time_never_goes_back(row: Row) -> None:
     one = await row.open()
     await row.pass_time(1_000.0)
     before = await one.now()
-    await one.beat("r1")
     row.clock.ahead = 0.0
-    later = await one.now()
-    assert later >= before
-    other = await row.open()
-    assert await other.now() >= later - 60.0
+    assert await one.now() >= before
 
 
 # -- limits ---------------------------------------------------------------------------------------
@@ -351,6 +365,19 @@ async def test_bytes_are_bounded_for_one_task_one_owner_and_in_all(row: Row) -> 
     assert found.status == "working"
 
 
+async def test_a_record_that_the_engine_does_not_take_is_refused(nats: Engine) -> None:
+    row = OnBus(f"{nats.url}?prefix={name('tasks')}")
+    store = await row.open()
+    large = Raw(b'"' + b"x" * (2 << 20) + b'"')
+    with pytest.raises(TasksFull, match="the bus takes no record of"):
+        await store.create(record("t1", params=large))
+    await store.create(record("t1"))
+    with pytest.raises(TasksFull, match="the bus takes no record of"):
+        await store.change("t1", lambda found: rules.completed(found, 1.0, large))
+    assert ids(await store.list_tasks("ann", "", 10)) == ["t1"]
+    await row.close()
+
+
 async def test_a_full_store_has_room_for_short_endings(row: Row) -> None:
     limits = TaskLimits(tasks=10, tasks_each=10, total=10 * 4096, total_each=10 * 4096)
     store = await row.open(limits)
@@ -393,11 +420,25 @@ async def test_a_closed_store_says_so(row: Row) -> None:
     ):
         with pytest.raises(StoreLost, match="closed"):
             await call
-    assert store.measures() == {}
 
 
-async def test_it_counts_for_metrics(row: Row) -> None:
-    store = await row.open()
-    await store.create(record("t1"))
-    await store.create(record("t2", owner=""))
-    assert store.measures()["tasks_stored"] == 2
+async def test_it_counts_what_it_does(row: Row) -> None:
+    one, other = await row.open(TaskLimits(tasks_each=2)), await row.open(TaskLimits(tasks_each=2))
+    now = await one.now()
+    for n in range(2):
+        await one.create(record(f"t{n}", now=now, keep=50.0))
+    with pytest.raises(TasksFull):
+        await one.create(record("t2"))
+    assert len(await other.claim("r1", "reports", 10)) == 2
+    for n in range(2):
+        await one.change(f"t{n}", lambda found: rules.cancelled(found, now, ""))
+    await row.pass_time(100.0)
+    await until(lambda: other.sweep(10))
+    assert {name: one.measures()[f"task_store_{name}_total"] for name in ("created", "refused")} == {
+        "created": 2,
+        "refused": 1,
+    }
+    assert {name: other.measures()[f"task_store_{name}_total"] for name in ("claimed", "deleted")} == {
+        "claimed": 2,
+        "deleted": 2,
+    }

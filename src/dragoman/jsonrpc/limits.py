@@ -57,8 +57,8 @@ class Limits(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
     """Bytes of the params of those calls together: a thousand calls of `message_size` would be 4 GiB. One call of any
     size is always accepted."""
     detached_calls: int = 500
-    """MCP: calls whose work goes on beyond their requests, for extensions, at once; never more than half of `calls`,
-    since requests must find room beside them. A caller has a tenth, and more while less than half of it is taken."""
+    """Calls whose work goes on beyond their requests, such as tasks, at once; never more than half of `calls`, since
+    requests must find room beside them. A caller has a tenth, and more while less than half of it is taken."""
     half_closed_timeout: float | None = 60.0
     """How long calls go on whose far end has closed its sending side of a stream, unless it is known earlier that it
     has gone: a program that was killed looks like one that has sent everything and waits for its answers."""

@@ -117,12 +117,16 @@ class ServableService(ServesService):
 
     async def start(self) -> None:
         """Count one more user of the service's lifespan on this event loop, if it has one."""
+        if self.service._tasks is not None:
+            self.service._tasks.serve_by(self.runner)
         if self.service._lifespan is not None:
             await self.service._lifespan.start()
             self._started += 1
 
     async def stop(self) -> None:
         """One user less of the lifespan; the last one ends it."""
+        if self.service._tasks is not None:
+            self.service._tasks.leave(self.runner)
         if self.service._lifespan is not None and self._started:
             self._started -= 1
             await self.service._lifespan.stop()

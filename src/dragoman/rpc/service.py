@@ -297,8 +297,8 @@ class Service(Routed):
         repeated. `deprecated`: the OpenRPC document says so. `tags`: what `enable` and `disable` may name in place of
         it, and its tags in that document. `scopes`: all are needed (as text, with spaces between them), `roles`: one
         is; `allow`: `allow(identity, arguments)` is True where this caller may make this call: a plain function, which
-        is called on the loop, with None for the arguments where the method is listed. `task`: True, or a `TaskPolicy`: a
-        call may be started as a task, which outlives its request, its connection and a restart (`Peer.start`).
+        is called on the loop, with None for the arguments where the method is listed. `task`: True, or a `TaskPolicy`:
+        a call may be started as a task, which outlives its request, its connection and a restart (`Peer.start`).
 
         Raises LocalError for a name that is taken or reserved (`rpc.`), and for annotations to which JSON cannot be
         decoded.

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -82,6 +83,8 @@ PATIENCE: Final = 2.0
 NO_PARAMS: Final = Raw(b"{}")
 _ID: Final = 18
 """Random bytes of an id: nobody can guess one."""
+_IDS: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""Texts that may be ids; a store is asked for no other."""
 _CLOSED: Final = Refusal("draining", "Draining: the server closed before the call was done")
 _DRAINING: Final = Refusal("draining", "Draining: this server closes, and its tasks are known to others: ask again")
 _AWAY: Final = Refusal("busy", "Busy: tasks cannot be kept or read now", {"retry_after": 1})
@@ -201,6 +204,8 @@ class ServiceTasks:
     def __init__(self, service: TaskHost) -> None:
         self._service = service
         self._here: dict[asyncio.AbstractEventLoop, _Here] = {}
+        self._serving: list[Runner] = []
+        """Runners of the servings of the service, which have observers of their own."""
         functions: dict[str, Callable[..., Any]] = {
             START: self._described,
             GET: self._get,
@@ -221,8 +226,9 @@ class ServiceTasks:
         if isinstance(given, TaskStore):
             store = given
         else:
-            keys = () if settings.keys == () else read_secrets(settings.keys)
-            store = open_tasks(given or url or "memory:", settings.limits, bus, keys)
+            where = given or url or "memory:"
+            keys = [] if where == "memory:" or settings.keys in ((), []) else read_secrets(settings.keys)
+            store = open_tasks(where, settings.limits, bus, keys)
         runner = TaskRunner(store, self._service.name, resume=self._resume, changed=self._changed, bus=bus)
         try:
             await runner.open()
@@ -244,6 +250,16 @@ class ServiceTasks:
         if ending:
             await asyncio.wait(ending, timeout=PATIENCE)  # a thread cannot be stopped
         await here.runner.close()
+
+    def serve_by(self, runner: Runner) -> None:
+        """Begin tasks again by the runner of this serving, until `leave`."""
+        runner.bind()
+        self._serving.append(runner)
+
+    def leave(self, runner: Runner) -> None:
+        """Begin no task again by this runner."""
+        if runner in self._serving:
+            self._serving.remove(runner)
 
     def wake(self) -> None:
         """Let answers that wait look whether their server drains."""
@@ -397,14 +413,14 @@ class ServiceTasks:
         here, loop = self._on_loop(), asyncio.get_running_loop()
         while True:
             x = _Beginning(record, loop)
-            runner = runner_of_loop(self._service._runners, self._service)
-            runner.bind()
-            runner.take(x, Request(START, _Orphan(record), 0))  # its params go no further than `route`
+            here.runner.handed_over.discard(record.id)
+            self._runner(loop).take(x, Request(START, _Orphan(record), 0))  # its params go no further than `route`
             answer = await x.answered
             if type(answer) is not FailedAnswer:
                 return
-            if answer.refusal is None or answer.refusal.kind != "busy":
+            if answer.refusal is None or answer.refusal.kind not in ("busy", "draining"):
                 break
+            here.runner.handed_over.add(record.id)
             await asyncio.sleep(AGAIN)
             found = await here.runner.store.read(record.id)
             if found is None or found.ended or found.runner != here.runner.name:
@@ -415,6 +431,15 @@ class ServiceTasks:
         why = f"its process was lost, and it could not be begun again: {answer.error.message}"
         fault = error_object("it could not be begun again")
         await self._end(here, record.id, lambda one, now: rules.failed(one, now, fault, why))
+
+    def _runner(self, loop: asyncio.AbstractEventLoop) -> Runner:
+        """Return the runner that begins tasks again on this loop."""
+        serving = [one for one in self._serving if one.loop is loop]
+        if serving:  # where all drain it is refused, and handed over
+            return next((one for one in serving if not one.call_limit.draining), serving[0])
+        runner = runner_of_loop(self._service._runners, self._service)
+        runner.bind()
+        return runner
 
     async def _end(self, here: _Here, id: str, end: Callable[[TaskRecord, float], TaskRecord]) -> None:
         """End a task of this process that has no call."""
@@ -484,7 +509,7 @@ class ServiceTasks:
     async def _find(self, here: _Here, id: str, context: Context) -> TaskRecord:
         """Return a task of this caller. Raises InvalidParams for any other id, CallRefused while the store is away."""
         try:
-            return self._own(await here.runner.store.read(id) if len(id) <= 64 else None, id, context)
+            return self._own(await here.runner.store.read(id) if _IDS.fullmatch(id) else None, id, context)
         except StoreLost as error:
             raise _away(error) from error
 

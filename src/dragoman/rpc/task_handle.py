@@ -34,8 +34,9 @@ HELD: Final = 8
 """Waiting calls of one peer at once, on wires where each takes one of `limits.connections`, of which there are 16."""
 MARGIN: Final = 10.0
 """Seconds that the answer of a waiting call may take beyond its wait."""
-GIVE_UP: Final = 30.0
-"""Seconds for which a call that waits for a task is tried again without an answer."""
+GIVE_UP: Final = 60.0
+"""Seconds for which a call that waits for a task is tried again without an answer: a datagram or two may be lost, each
+of which is noticed after half of that."""
 LEAST_POLL: Final = 0.05
 """Seconds between two looks at least, whatever the far end says."""
 FIRST_PAUSE: Final = 0.25
@@ -139,8 +140,11 @@ class TaskHandle(Generic[T]):
             except (RpcError, ChannelError, CallTimeout) as error:
                 if (isinstance(error, RpcError) and error.code not in _PASSING) or self._peer.closed:
                     raise
-                failing = began if failing is None else failing
-                if loop.time() - failing > GIVE_UP or (end is not None and loop.time() >= end):
+                now = loop.time()
+                failing = failing or now
+                if self._peer._online is not None:  # the peer connects again
+                    failing = None
+                if (failing is not None and now - failing > GIVE_UP) or (end is not None and now >= end):
                     raise
                 await asyncio.sleep(pause if end is None else min(pause, max(0.0, end - loop.time())))
                 pause = min(2 * pause, LAST_PAUSE)

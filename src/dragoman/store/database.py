@@ -6,8 +6,8 @@ Rules:
   it; a path on a network file system may lose data (sqlite.org/wal.html).
 - A write is on disk before it returns: after the end of this process by any means, and with `synchronous="FULL"` also
   after a loss of power.
-- Writes that wait at the same time share a transaction, each in a savepoint of its own: one that raises changes
-  nothing, and the others are committed.
+- Writes that wait at the same time share a transaction. One that raises changes nothing, and the others are committed:
+  if it has changed rows before it raised, all are rolled back, and each runs again in a transaction of its own.
 - A file that was removed or replaced while it is open takes no more writes: nobody would find them.
 - A read sees what was committed. It runs in the caller's thread, since it waits for no writer and takes microseconds.
 """
@@ -134,7 +134,8 @@ class Database:
 
     async def write(self, work: Work[T]) -> T:
         """Run `work(connection)` in a transaction, perhaps with others, and return its result once that is committed.
-        It may run more than once, after an error of the disk. Raises what `work` raises, DatabaseFull, StoreLost."""
+        It may run more than once, after an error of the disk or of another one. Raises what `work` raises,
+        DatabaseFull, StoreLost."""
         return await self._submit(work, True)
 
     async def run(self, work: Work[T]) -> T:
@@ -231,35 +232,41 @@ class Database:
         if not group:
             return
         with self._in_use():
-            try:
-                self._transact(group)
+            if self._try(group) or len(group) == 1:
                 return
-            except sqlite3.Error as error:
-                if len(group) == 1:
-                    group[0].error = self.error_for(error)
-                    return
             for one in group:
                 one.error = None
-                try:
-                    self._transact([one])
-                except sqlite3.Error as error:
-                    one.error = self.error_for(error)
+                self._try([one])
+
+    def _try(self, group: list[_Waiting]) -> bool:
+        """Run a group in one transaction; return whether it was committed. Where a group of one is not, that has its
+        error."""
+        try:
+            self._transact(group)
+        except _HalfDone:
+            return False
+        except sqlite3.Error as error:
+            if len(group) == 1:
+                group[0].error = self.error_for(error)
+            return False
+        return True
 
     def _transact(self, group: list[_Waiting]) -> None:
-        """Run a group in one transaction. Raises sqlite3.Error after everything is rolled back."""
+        """Run a group in one transaction. Raises sqlite3.Error, or _HalfDone where one of it has changed rows and then
+        raised, after everything is rolled back."""
         db = self._db
         db.execute("BEGIN IMMEDIATE")
         try:
             for one in group:
-                db.execute("SAVEPOINT one")
+                before = db.total_changes  # a savepoint for each would cost as much as the write
                 try:
                     one.result = one.work(db)
                 except sqlite3.Error:
                     raise
                 except BaseException as error:
                     one.error = error
-                    db.execute("ROLLBACK TO one")
-                db.execute("RELEASE one")
+                    if db.total_changes != before:
+                        raise _HalfDone from None
             db.execute("COMMIT")
         except BaseException:
             if db.in_transaction:  # a full file ends it by itself
@@ -269,6 +276,10 @@ class Database:
     def _in_use(self) -> Any:
         """A lock, while the connection is used, if readers use it too."""
         return self._reading if self._reader is self._db else _NO_LOCK
+
+
+class _HalfDone(Exception):
+    """A write has changed rows, and then raised."""
 
 
 class _NoLock:

@@ -12,21 +12,35 @@ from ..doors import door
 
 if TYPE_CHECKING:
     from .contract import TaskLimits, TasksFull, TaskStore
+    from .opening import open_tasks
     from .policy import TaskPolicy
     from .record import TaskRecord
     from .settings import TaskSettings
+    from .shared import BusTasks
     from .sqlite import SqliteTasks
 else:
     __getattr__, __dir__ = door(
         __name__,
         {
             "contract": "TaskLimits TaskStore TasksFull",
+            "opening": "open_tasks",
             "policy": "TaskPolicy",
             "record": "TaskRecord",
             "settings": "TaskSettings",
+            "shared": "BusTasks",
             "sqlite": "SqliteTasks",
         },
     )
     del TYPE_CHECKING, annotations, door
 
-__all__ = ["SqliteTasks", "TaskLimits", "TaskPolicy", "TaskRecord", "TaskSettings", "TaskStore", "TasksFull"]
+__all__ = [
+    "BusTasks",
+    "SqliteTasks",
+    "TaskLimits",
+    "TaskPolicy",
+    "TaskRecord",
+    "TaskSettings",
+    "TaskStore",
+    "TasksFull",
+    "open_tasks",
+]

@@ -15,7 +15,7 @@ Rules that every store keeps:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct
 
@@ -50,6 +50,11 @@ class TaskLimits(Struct, frozen=True, kw_only=True):
     """Bytes of the records of one owner; those without an owner may have half of all."""
 
 
+DEFAULTS: Final = TaskLimits()
+LIFE: Final = 3.0
+"""Seconds for which a runner lives after a beat: who looks every second or two notices an orphan within 5 s."""
+
+
 class ClaimedTask(Struct, frozen=True):
     """An orphan that a runner has now. `before`: the runner that was lost, "" where it was handed over."""
 
@@ -77,7 +82,7 @@ class TaskStore(Protocol):
         """The Unix time by the store's clock, which never goes back."""
 
     async def create(self, record: TaskRecord) -> None:
-        """Keep a new task. Raises TasksFull."""
+        """Keep a new task. Raises TasksFull, LocalError for an id that another has."""
 
     async def read(self, id: str) -> TaskRecord | None:
         """Return a task; None where there is none, or its time is over."""
@@ -87,7 +92,8 @@ class TaskStore(Protocol):
         TasksFull, and what `edit` raises."""
 
     async def list_tasks(self, owner: str, after: str, limit: int) -> list[TaskRecord]:
-        """Return tasks of an owner, the newest first, those that follow the task `after` ("": from the first)."""
+        """Return tasks of an owner, the newest first, those that follow the task `after` ("": from the first). There
+        are none where that is not there."""
 
     async def beat(self, runner: str) -> list[TaskRecord]:
         """Let a runner live for `life` seconds more; return those of its tasks that call it
@@ -97,10 +103,12 @@ class TaskStore(Protocol):
         """End a runner. These of its tasks wait for another one now; the others are orphans at once."""
 
     async def claim(self, runner: str, server: str, limit: int) -> list[ClaimedTask]:
-        """Give this runner orphans of its server, at most `limit`, and return them."""
+        """Give this runner orphans of its server, at most `limit`, and return them. It lives on as after a beat: its
+        own tasks are never among them."""
 
     async def sweep(self, limit: int) -> int:
-        """Delete tasks whose time is over, at most `limit`; return their number."""
+        """Delete tasks whose time is over, at most `limit`; return their number. One that still runs is failed, and
+        deleted by a later sweep."""
 
     def measures(self) -> Mapping[str, float]:
         """Return numbers for metrics, by name."""

@@ -6,6 +6,7 @@ A task is `working`, and may wait for answers (`input_required`) any number of t
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from msgspec import Raw, Struct
@@ -22,11 +23,19 @@ NOBODY: Final = Raw(b"null")
 """The caller of a task that has none, or needs none any more."""
 
 
+_ID: Final = re.compile(r"[!-~]{1,200}")
+
+
+def is_id(text: str) -> bool:
+    """Whether a task can have this id: characters of ASCII without spaces, at most 200."""
+    return _ID.fullmatch(text) is not None
+
+
 class TaskRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """All that is known of a task. Times are Unix seconds by the clock of its store."""
 
     id: str
-    """Its name, which nobody can guess."""
+    """Its name, which nobody can guess; `is_id` holds for it."""
     server: str
     """The name of the server or service that runs it."""
     method: str

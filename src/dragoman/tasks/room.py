@@ -6,7 +6,9 @@ from typing import Final
 
 from msgspec import Struct
 
+from ..jsonrpc.errors import LocalError
 from .contract import TaskLimits, TasksFull
+from .record import is_id
 
 LEAST: Final = 4096
 """Bytes that a task counts at least: so, however full the store is, there is room for the text with which it ends."""
@@ -19,13 +21,34 @@ class Usage(Struct, frozen=True):
     size: int = 0
 
 
+class TaskCounts(Struct):
+    """What a store has done since it was opened here."""
+
+    created: int = 0
+    refused: int = 0
+    """Tasks, and changes of tasks, for which there was no room."""
+    claimed: int = 0
+    deleted: int = 0
+
+    def measures(self) -> dict[str, float]:
+        """Return the counts by the names of metrics."""
+        return {
+            "task_store_created_total": self.created,
+            "task_store_refused_total": self.refused,
+            "task_store_claimed_total": self.claimed,
+            "task_store_deleted_total": self.deleted,
+        }
+
+
 def counted(record: bytes) -> int:
     """Return the bytes that a stored record counts."""
     return max(LEAST, len(record))
 
 
-def check_record(limits: TaskLimits, record: bytes) -> None:
-    """Raise TasksFull for a record that is too large by itself."""
+def check_record(limits: TaskLimits, id: str, record: bytes) -> None:
+    """Raise TasksFull for a stored record that is too large by itself, LocalError for an id that no task can have."""
+    if not is_id(id):
+        raise LocalError(f"the id of a task is ASCII without spaces, at most 200 characters, not {id!r:.80}")
     if len(record) > limits.record_size:
         raise TasksFull(
             f"the record of this task has {len(record)} bytes; limit record_size allows {limits.record_size}"

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 from msgspec import Raw, structs
 
-from ..jsonrpc.errors import INTERNAL_ERROR
+from ..jsonrpc.errors import INTERNAL_ERROR, LocalError
 from .record import NOBODY, Status, TaskRecord
 
 MESSAGE: Final = 1_000
@@ -111,6 +111,12 @@ def kept_until(record: TaskRecord, until: float) -> TaskRecord:
 def cancel_requested(record: TaskRecord) -> TaskRecord | None:
     """Note that it is to be cancelled."""
     return None if record.cancelling else structs.replace(record, cancelling=True)
+
+
+def check_same(record: TaskRecord, made: TaskRecord) -> None:
+    """Raise LocalError for an edit that makes another task of it."""
+    if (made.id, made.owner, made.server) != (record.id, record.owner, record.server):
+        raise LocalError("a task keeps its id, owner and server")
 
 
 def claimed(record: TaskRecord, runner: str) -> TaskRecord:

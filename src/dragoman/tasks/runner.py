@@ -18,6 +18,7 @@ import hashlib
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -201,7 +202,8 @@ class TaskRunner:
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
         self._work: set[asyncio.Future[Any]] = set()
         self._beating: asyncio.Task[None] | None = None
-        self._handed_over: list[str] = []
+        self.handed_over: set[str] = set()
+        """Tasks that another runner may begin again once this one has closed."""
         self.began_total: int = 0
         self.lost_total: int = 0
         """Orphans that were taken over."""
@@ -226,7 +228,7 @@ class TaskRunner:
         for one in tuple(self._work):
             one.cancel()
         try:
-            await self.store.leave(self.name, tuple(self._handed_over))
+            await self.store.leave(self.name, tuple(self.handed_over))
         except StoreLost as error:
             logger.warning("%s: its runner of tasks could not leave: %s", self._server, error)
 
@@ -397,6 +399,19 @@ class TaskRunner:
             now = await self.store.now()
             await self.edit(id, lambda one: rules.cancelled(one, now, "cancelled"))
 
+    async def withdraw(self, id: str, creating: Awaitable[None] | None = None) -> None:
+        """End a task of this runner that was not begun, once it is kept: because its caller has left, or because nobody
+        knows whether it is. `creating`: what keeps it; while the store is away, it is tried again."""
+        if creating is not None:
+            with suppress(TasksFull, StoreLost):
+                await creating
+        while True:
+            with suppress(StoreLost):
+                now = await self.store.now()
+                await self.edit(id, lambda one: rules.cancelled(one, now, "it was not begun"), True)  # noqa: B023
+                return
+            await asyncio.sleep(AGAIN)
+
     async def cancel_and_wait(self, id: str) -> TaskRecord | None:
         """Cancel a task, and return it once it has ended; one whose runner does not end it is ended here."""
         await self.cancel(id)
@@ -447,7 +462,7 @@ class TaskRunner:
     async def _stopped(self, task: RunningTask) -> Callable[[TaskRecord, float], TaskRecord] | None:
         """Hand a task over to another process, or end it, because this server stops."""
         if task.idempotent:
-            self._handed_over.append(task.id)
+            self.handed_over.add(task.id)
             return None
         why = "the server was stopped before it was done"
         return lambda one, now: rules.failed(one, now, STOPPED, why)

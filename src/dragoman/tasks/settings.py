@@ -32,6 +32,9 @@ class TaskSettings(Struct, frozen=True, kw_only=True):
     limits: TaskLimits = TaskLimits()
     """The bounds of the store."""
 
+    def __repr__(self) -> str:  # without the keys
+        return f"TaskSettings(store={self.store!r}, limits={self.limits!r})"
+
     def __post_init__(self) -> None:
         check("TaskSettings", _RULES, {name: getattr(self, name) for name in _RULES})
 

@@ -18,21 +18,16 @@ from functools import partial
 from typing import Final, TypeVar
 
 from ..jsonrpc.errors import LocalError
-from ..store.contract import StoreLost
 from ..store.database import IN_MEMORY, Database, DatabaseFull, Synchronous, Work
 from . import rules
 from .clock import Clock
-from .contract import ClaimedTask, Edit, TaskLimits, TasksFull
+from .contract import DEFAULTS, LIFE, ClaimedTask, Edit, TaskLimits, TasksFull
 from .encoding import Encoding, Seal
-from .record import TaskRecord
-from .room import Usage, check_record, check_room, counted
+from .record import TaskRecord, is_id
+from .room import TaskCounts, Usage, check_record, check_room, counted
 
 T = TypeVar("T")
 
-LIFE: Final = 3.0
-"""Seconds for which a runner lives after a beat: an orphan is noticed within 5 s by a runner that looks every second or
-two."""
-DEFAULTS: Final = TaskLimits()
 FORM: Final = 1
 """The form of the tables; a file of another one is not opened."""
 SPARE: Final = 1 << 20
@@ -111,6 +106,7 @@ class SqliteTasks:
         self._what = what
         self._limits = limits
         self._clock = Clock(clock)
+        self._counts = TaskCounts()
         self._seal = seal
         self._encoding = Encoding(what, seal)
         size = 2 * limits.total + SPARE
@@ -154,8 +150,9 @@ class SqliteTasks:
 
     async def create(self, record: TaskRecord) -> None:
         written = self._encoding.encode(record)
-        check_record(self._limits, written)
+        check_record(self._limits, record.id, written)
         await self._write(partial(self._create, record=record, written=written))
+        self._counts.created += 1
 
     def _create(self, db: sqlite3.Connection, record: TaskRecord, written: bytes) -> None:
         size = counted(written)
@@ -170,11 +167,13 @@ class SqliteTasks:
         _count(db, record.owner, 1, size)
 
     async def read(self, id: str) -> TaskRecord | None:
+        if not is_id(id):
+            return None
         stored = self._database.read(lambda db: db.execute(_FIND, (id,)).fetchone())
         return None if stored is None else self._current(id, stored[0])
 
     async def change(self, id: str, edit: Edit) -> TaskRecord | None:
-        return await self._write(partial(self._change, id=id, edit=edit))
+        return await self._write(partial(self._change, id=id, edit=edit)) if is_id(id) else None
 
     def _change(self, db: sqlite3.Connection, id: str, edit: Edit) -> TaskRecord | None:
         row = db.execute(_FIND_ROW, (id,)).fetchone()
@@ -184,11 +183,10 @@ class SqliteTasks:
         made = edit(record)
         if made is None:
             return record
-        if (made.id, made.owner, made.server) != (record.id, record.owner, record.server):
-            raise LocalError("a task keeps its id, owner and server")
+        rules.check_same(record, made)
         number, owner, size, _ = row
         written = self._encoding.encode(made)
-        check_record(self._limits, written)
+        check_record(self._limits, id, written)
         more = counted(written) - size
         if more > 0:
             mine, all = _usage(db, owner)
@@ -212,6 +210,8 @@ class SqliteTasks:
         return self._database.read(partial(self._list, owner=owner, after=after, limit=limit))
 
     def _list(self, db: sqlite3.Connection, owner: str, after: str, limit: int) -> list[TaskRecord]:
+        if after and not is_id(after):
+            return []
         last = db.execute(_NUMBER, (after, owner)).fetchone() if after else (_NEWEST,)
         if last is None:
             return []
@@ -244,8 +244,7 @@ class SqliteTasks:
     def _tick(self, db: sqlite3.Connection) -> float:
         """Return the time, which no process that shares the file has seen go by, and note it there."""
         [(latest,)] = db.execute("SELECT latest FROM task_store")
-        self._clock.reach(latest)
-        now = self._clock.now()
+        now = self._clock.reach(latest)
         db.execute("UPDATE task_store SET latest = ?", (now,))
         return now
 
@@ -262,7 +261,9 @@ class SqliteTasks:
                 self._replace(db, number, owner, size, rules.handed_over(record))
 
     async def claim(self, runner: str, server: str, limit: int) -> list[ClaimedTask]:
-        return await self._write(partial(self._claim, runner=runner, server=server, limit=limit))
+        claimed = await self._write(partial(self._claim, runner=runner, server=server, limit=limit))
+        self._counts.claimed += len(claimed)
+        return claimed
 
     def _claim(self, db: sqlite3.Connection, runner: str, server: str, limit: int) -> list[ClaimedTask]:
         now = self._let_live(db, runner)
@@ -280,7 +281,9 @@ class SqliteTasks:
     # -- what is over
 
     async def sweep(self, limit: int) -> int:
-        return await self._write(partial(self._sweep, limit=limit))
+        deleted = await self._write(partial(self._sweep, limit=limit))
+        self._counts.deleted += deleted
+        return deleted
 
     def _sweep(self, db: sqlite3.Connection, limit: int) -> int:
         now = self._tick(db)
@@ -299,11 +302,7 @@ class SqliteTasks:
     # -- the store
 
     def measures(self) -> Mapping[str, float]:
-        try:
-            tasks, size = self._database.read(lambda db: db.execute("SELECT tasks, size FROM task_store").fetchone())
-        except StoreLost:
-            return {}
-        return {"tasks_stored": tasks, "tasks_stored_bytes": size}
+        return self._counts.measures()
 
     async def close(self) -> None:
         await self._database.close()
@@ -311,7 +310,11 @@ class SqliteTasks:
     async def _write(self, work: Work[T]) -> T:
         try:
             return await self._database.write(work)
+        except TasksFull:
+            self._counts.refused += 1
+            raise
         except DatabaseFull as error:
+            self._counts.refused += 1
             raise TasksFull(
                 f"{error}: the disk is full, or the file has twice what limit total allows", busy=True
             ) from error

@@ -13,6 +13,7 @@ import pytest
 
 from dragoman import InternalError, Service, TaskPolicy, connect, serve
 from dragoman.bus.hub import open_hub
+from dragoman.tasks import TaskSettings
 from tests.engines.wires import until
 from tests.rpc.tasks.lab import Lab, Report, becomes, reports
 
@@ -81,6 +82,23 @@ async def test_a_result_is_there_after_a_restart(tmp_path: Path) -> None:
     async with serve(second.api, urls="tcp://127.0.0.1:0", tasks=path) as serving, connect(serving.urls[0]) as peer:
         assert await peer.task(id, result=Report).result(timeout=20) == Report(3)
     assert second.began == []
+
+
+async def test_what_is_in_the_file_is_encrypted(tmp_path: Path) -> None:
+    file = tmp_path / "lab.db"
+    api = Service("lab", tasks=TaskSettings(store=f"sqlite:{file}", keys=["a key of sixteen bytes or more"]))
+
+    @api.method(task=True)
+    async def echo(text: str) -> str:
+        return text
+
+    async with serve(api, urls="tcp://127.0.0.1:0") as serving, connect(serving.urls[0]) as peer:
+        task = await peer.start("echo", ["a word that is seen"])
+        assert await task.result(timeout=20) == "a word that is seen"
+        found = b"".join(one.read_bytes() for one in tmp_path.iterdir())
+        assert task.id.encode() in found
+        assert b"a word" not in found
+    assert "sixteen" not in repr(TaskSettings(keys=("a key of sixteen bytes or more",)))
 
 
 @pytest.mark.parametrize("idempotent", [True, False])
@@ -156,13 +174,14 @@ async def test_a_task_that_ends_its_process_each_time_does_not_go_on_for_ever(fo
     assert folder.ran("kill") == 3
 
 
+@pytest.mark.parametrize("store", ["sqlite", "bus"])
 @pytest.mark.parametrize("bus", ["memory:lab-tasks", "unix"])
-async def test_two_replicas_on_a_bus(tmp_path: Path, bus: str) -> None:
+async def test_two_replicas_on_a_bus(tmp_path: Path, bus: str, store: str) -> None:
     """Each replica answers for the tasks of the other, is told of their changes, and cancels them there."""
     hub = await open_hub(str(tmp_path / "bus.sock")) if bus == "unix" else None
     if hub is not None:
         bus = hub.url
-    path = f"sqlite:{tmp_path / 'lab.db'}"
+    path = f"sqlite:{tmp_path / 'lab.db'}" if store == "sqlite" else "bus"
     first, second = Lab(tasks=path), Lab(tasks=path)
     try:
         async with (

@@ -115,7 +115,7 @@ async def test_what_is_not_started(case: str) -> None:
 @pytest.mark.parametrize("method", ["tasks.get", "tasks.result", "tasks.cancel"])
 async def test_an_unknown_task(method: str) -> None:
     lab = Lab()
-    for id in ("", "x", "x" * 24, "x" * 10_000):
+    for id in ("", "x", "x" * 24, "a key of others", "\u0000", "x" * 10_000):
         error = await ask(lab.api, method, [id])
         assert error["code"] == -32602
         assert "is unknown, or its time is over" in error["message"]
@@ -415,6 +415,19 @@ async def test_a_start_that_is_not_waited_for_leaves_no_task() -> None:
     may.set()
     await until(lambda: store.kept != "")
     assert (await ask(lab.api, "tasks.result", [store.kept, 20]))["status"] == "cancelled"
+
+
+def crunch_elsewhere(rows: int, context: Context) -> int:
+    context.progress({"rows": rows})
+    return 2 * rows
+
+
+async def test_a_task_runs_in_a_child_process() -> None:
+    api = Service("children")
+    api.method(task=True, process=True)(crunch_elsewhere)
+    id = (await ask(api, "tasks.start", ["crunch_elsewhere", [3]]))["id"]
+    done = await ask(api, "tasks.result", [id, 20])
+    assert (done["result"], done["progress"]) == (6, {"rows": 3})
 
 
 async def test_a_peer_that_is_called_may_have_tasks() -> None:

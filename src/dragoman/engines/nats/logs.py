@@ -100,19 +100,23 @@ class Logs:
 
     async def _append(self, name: str, message: bytes, ttl: float, messages: int, size: int, only: int | None) -> int:
         known = self._caches.pop(name, None) or _LogCache(0)
+        learned = False
         while True:
             if known.number and known.expires <= now():
                 known = _LogCache(known.newest)
             first = known.bounded(len(message), messages, size)
             number, before = known.number + 1, known.total
             if only is not None and only != number:
-                self._keep(name, known)
-                return number
+                if learned:
+                    self._keep(name, known)
+                    return number
+                known, learned = await self._learn(name, known), True  # others may have appended since
+                continue
             headers = _LogHead(number, before, first, known.origin, touch=False).headers
             position = await self._store.add(name, message, ttl, after=known.newest, headers=headers)
             if position is not None:
                 break
-            known = await self._learn(name, known)
+            known, learned = await self._learn(name, known), True
         known.add(number, before, len(message), position)
         known.expires = now() + round(ttl * 1000)
         await self._trim(name, known, first)

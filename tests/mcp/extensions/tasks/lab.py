@@ -26,9 +26,9 @@ class Report(Struct):
 class Lab:
     """A server whose tools wait for `go`. `policy`: of all its tools."""
 
-    def __init__(self, tasks: Tasks | None = None, **policy: Any) -> None:
+    def __init__(self, tasks: Tasks | None = None, keys: tuple[str, ...] | None = None, **policy: Any) -> None:
         self.tasks = Tasks() if tasks is None else tasks
-        self.app = app = Server("lab", version="1", extensions=[self.tasks])
+        self.app = app = Server("lab", version="1", extensions=[self.tasks], keys=keys)
         self.go = asyncio.Event()
         self.began: list[str] = []
         self.stopped: list[str] = []

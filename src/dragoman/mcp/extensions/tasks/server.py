@@ -11,7 +11,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,9 +23,10 @@ from ....jsonrpc.errors import CallRefused, InvalidParams, LocalError, MethodNot
 from ....repeats import Repeats
 from ....rpc.binding.results import to_json
 from ....rpc.middleware import Call, Next
+from ....secret import read_secrets
 from ....store.contract import StoreLost
 from ....tasks import rules
-from ....tasks.contract import TaskLimits, TasksFull, TaskStore
+from ....tasks.contract import TaskLimits, TaskStore
 from ....tasks.opening import open_tasks
 from ....tasks.policy import LEAST_KEPT, TaskPolicy, policy_of
 from ....tasks.record import NOBODY, TaskRecord
@@ -174,7 +175,9 @@ class Tasks(ServerExtension):
         if isinstance(self._given, TaskStore):
             return self._given
         url = self._given or home.tasks_url or "memory:"
-        return open_tasks(url, self._limits, home.bus, self._keys)
+        # what is in memory is not at rest
+        keys = [] if url == "memory:" or self._keys in ((), []) else read_secrets(self._keys)
+        return open_tasks(url, self._limits, home.bus, keys)
 
     def measures(self) -> Mapping[str, float]:
         """Return numbers for metrics: of the runners of this process."""
@@ -284,32 +287,34 @@ class Tasks(ServerExtension):
         admitted, runner = call.params, self.access.runner
         try:
             now = await runner.store.now()
-            record = TaskRecord(
-                id=task.id,
-                server=self.access.home.name,
-                method=call.method,
-                name=admitted.params.name,
-                owner=self.access.owner(admitted.principal),
-                created=now,
-                updated=now,
-                keep=task.keep,
-                poll=task.policy.poll,
-                params=_again_params(admitted.raw),
-                caller=_caller(call.context.caller.identity),
-                revision=admitted.revision.date,
-                idempotent=task.policy.idempotent,
-                runner=runner.name,
-            )
-            record = task.with_progress(record)
-            creating = asyncio.ensure_future(runner.store.create(record))
-            try:
-                await asyncio.shield(creating)
-            except asyncio.CancelledError:  # its client has left; what is being written would have no end
-                runner.spawn(_abandon(runner, record.id, creating))
-                raise
         except StoreLost as error:
-            repeats.warning("a task cannot be kept: %s", error)
-            raise CallRefused(Refusal("busy", "Busy: tasks cannot be kept now", {"retry_after": 1})) from error
+            raise _not_kept(error) from error
+        record = TaskRecord(
+            id=task.id,
+            server=self.access.home.name,
+            method=call.method,
+            name=admitted.params.name,
+            owner=self.access.owner(admitted.principal),
+            created=now,
+            updated=now,
+            keep=task.keep,
+            poll=task.policy.poll,
+            params=_again_params(admitted.raw),
+            caller=_caller(call.context.caller.identity),
+            revision=admitted.revision.date,
+            idempotent=task.policy.idempotent,
+            runner=runner.name,
+        )
+        record = task.with_progress(record)
+        creating = asyncio.ensure_future(runner.store.create(record))
+        try:
+            await asyncio.shield(creating)
+        except asyncio.CancelledError:  # its client has left; what is being written would have no end
+            runner.spawn(runner.withdraw(record.id, creating))
+            raise
+        except StoreLost as error:  # it may be kept all the same
+            runner.spawn(runner.withdraw(record.id))
+            raise _not_kept(error) from error
         self.access.remember(call.context.peer, admitted.principal, record.id)
         return record
 
@@ -503,12 +508,9 @@ class _Marked(msgspec.Struct):
     meta: dict[str, Raw] = msgspec.field(default_factory=dict, name="_meta")
 
 
-async def _abandon(runner: TaskRunner, id: str, creating: asyncio.Future[None]) -> None:
-    """End a task whose client has left before it began, once its record is written."""
-    with suppress(TasksFull, StoreLost):
-        await creating
-        now = await runner.store.now()
-        await runner.edit(id, lambda one: rules.cancelled(one, now, "its client left before it began"), True)
+def _not_kept(error: StoreLost) -> CallRefused:
+    repeats.warning("a task cannot be kept: %s", error)
+    return CallRefused(Refusal("busy", "Busy: tasks cannot be kept now", {"retry_after": 1}))
 
 
 async def _result(detached: DetachedCall) -> Any:

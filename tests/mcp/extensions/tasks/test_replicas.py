@@ -1,0 +1,71 @@
+"""Tasks at replicas that share a bus: any of them answers any request about a task."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from dragoman import serve
+from dragoman.bus.memory import MemoryBus
+from dragoman.mcp.extensions.tasks import Tasks
+from dragoman.mcp.protocol.revisions import R2026_07
+from tests.engines.wires import until
+from tests.mcp.calling import Calls, calling
+from tests.mcp.replicas import KEYS
+
+from .lab import DECLARED, ELICITS, Lab, becomes, ended
+from .test_access import begun, listen
+
+
+@asynccontextmanager
+async def replicas() -> AsyncIterator[tuple[Lab, Lab, Calls, Calls]]:
+    """Two replicas on one bus, and a client of each."""
+    bus = MemoryBus()
+    one, two = (Lab(Tasks("bus", keys=()), keys=KEYS) for _ in range(2))
+    said: dict[str, Any] = {**DECLARED, **ELICITS}
+    async with (
+        serve(one.app, urls="http://127.0.0.1:0/mcp", bus=bus),
+        serve(two.app, urls="http://127.0.0.1:0/mcp", bus=bus),
+        calling(one.app, R2026_07, **said) as here,
+        calling(two.app, R2026_07, **said) as there,
+    ):
+        yield one, two, here, there
+    await bus.close()
+
+
+async def test_any_replica_answers() -> None:
+    async with replicas() as (one, _, here, there):
+        id = await begun(here)
+        assert (await there.unchecked("tasks/get", taskId=id))["result"]["status"] == "working"
+        await listen(there, taskIds=[id])
+        one.go.set()
+        assert (await ended(there, id))["result"]["structuredContent"] == {"rows": 1, "name": ""}
+        await until(lambda: any(told["params"].get("status") == "completed" for told in there.told))
+
+
+async def test_a_cancel_and_an_answer_reach_who_runs_it() -> None:
+    async with replicas() as (one, _, here, there):
+        id = await begun(here)
+        await until(lambda: bool(one.began))
+        await there.unchecked("tasks/cancel", taskId=id)
+        assert (await ended(there, id))["status"] == "cancelled"
+        await until(lambda: bool(one.stopped))
+        asking = await begun(here, "ask")
+        [key] = (await becomes(there, asking, "input_required"))["inputRequests"]
+        answers = {key: {"action": "accept", "content": {"name": "Ada"}}}
+        await there.unchecked("tasks/update", taskId=asking, inputResponses=answers)
+        assert (await ended(there, asking))["result"]["content"][0]["text"] == "called Ada"
+
+
+async def test_who_waits_at_another_replica_is_woken() -> None:
+    async with replicas() as (one, two, here, there):
+        id = await begun(here)
+        runner = two.tasks.access.runner
+        waiting = asyncio.ensure_future(runner.wait(id, 30, lambda record: record.ended))
+        await asyncio.sleep(0.05)
+        one.go.set()
+        record = await asyncio.wait_for(waiting, 4)  # before it would look by itself
+        assert record is not None
+        assert record.status == "completed"
