@@ -40,6 +40,7 @@ __all__ = [
     "Additions",
     "Connection",
     "Direction",
+    "HasBoards",
     "HasConnections",
     "Kind",
     "Measured",
@@ -297,6 +298,15 @@ class HasConnections(Protocol):
     def end_connection(self, id: str) -> bool:
         """Begin to end one of them: its calls are dropped. False if there is none with this id, or it cannot be ended
         by itself."""
+
+
+@runtime_checkable
+class HasBoards(Protocol):
+    """What has objects for its operator: a served object."""
+
+    def boards(self) -> Sequence[object]:
+        """Return them as they are on the running event loop, those of what it includes too. The console shows those
+        that it knows."""
 
 
 @runtime_checkable

@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Collection, Coroutine, Generator, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from types import TracebackType
@@ -282,7 +282,7 @@ class Serving(_Coroutine):  # `asyncio.run(serve(...))`
         """What the supervisor passed to this process, if it is one of several workers."""
         self.report: Callable[[], bytes] | None = None
         """Makes the report, one line, that a supervisor requests of this process, its worker."""
-        self.answer: Callable[[bytes], bytes | None] | None = None
+        self.answer: Callable[[bytes], Awaitable[bytes | None]] | None = None
         """Answers the JSON-RPC messages of a supervisor, on the loop."""
         self._given = served
         self._endpoints = endpoints
@@ -438,7 +438,7 @@ class Serving(_Coroutine):  # `asyncio.run(serve(...))`
             return {}
         if self._watching is not None:
             self.report = self.report or self._watching.report
-            self.answer = self.answer or self._watching.service(lambda: self._served, self.sources).answer
+            self.answer = self.answer or self._watching.service(lambda: self._served, self.sources).answer_async
         closing: list[asyncio.Task[None]] = []
         seconds = self._options.wire.limits.drain_timeout
         drain = lambda: closing.append(loop.create_task(self.close()))  # noqa: E731

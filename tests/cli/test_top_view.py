@@ -53,6 +53,15 @@ def test_what_is_shown() -> None:
     assert "worker " not in shown
 
 
+@pytest.mark.parametrize(("running", "words"), [(1, "1 task running"), (12, "12 tasks running")])
+def test_tasks_are_counted(running: int, words: str) -> None:
+    view = View()
+    view.take(look([], [], figures={"dragoman_tasks_running": running}), 0.0)
+    assert words in text(view)
+    view.take(look([], [], figures={"dragoman_tasks_running": 0}), 1.0)
+    assert "running" not in text(view)
+
+
 def test_workers_are_rows() -> None:
     row = {"number": 1, "pid": 4711, "age": 61.0, "state": "serving", "answers": True, "channels": 1, "sessions": 0}
     row |= {"in_flight": 2, "waiting": 0, "ended": 99}

@@ -25,18 +25,23 @@ from dragoman.auth.testing import LocalIssuer
 from dragoman.cli.serving.admin import admin, endpoint_of
 from dragoman.console import Watching
 from dragoman.console.endpoint import LIMITS, STOP, TRY, VIEW
+from dragoman.mcp import Server
+from dragoman.mcp.extensions.tasks import Tasks
 from dragoman.web import read_console_files
 from tests.ports import free_port
+from tests.web.reports import Reports, becomes, begin, client
 
 from .ends import Answer, Ends, read_answer, with_console
 from .test_door import EVERY_ANSWER, check_headers
 
 GETS = (
-    "now", "timeline", "messages", "methods", "errors", "connections", "services", "catalog", "machine", "feed",
+    "now", "timeline", "messages", "methods", "errors", "connections", "services", "catalog", "machine", "tasks", "feed",
 )  # fmt: skip
 POSTS = {
     "stop": '{"ids":[]}',
     "end": '{"ids":[]}',
+    "tasks/cancel": '{"ids":[]}',
+    "tasks/answer": '{"id":"x","answers":{}}',
     "try?at=/": '{"jsonrpc":"2.0","method":"add","params":[1,2],"id":1}',
 }
 PATHS = (*GETS, *POSTS)
@@ -229,8 +234,13 @@ async def shop() -> AsyncIterator[Ends]:
     async def add(a: int, b: int) -> int:
         return a + b
 
-    async with with_console(api, "http://127.0.0.1:0", messages=True) as ends:
+    async with with_console({"/": api, "/lab": lab()}, "http://127.0.0.1:0", messages=True) as ends:
         yield ends
+
+
+def lab() -> Server:
+    """A server that has tasks."""
+    return Server("lab", version="1", extensions=[Tasks()])
 
 
 @pytest.fixture(autouse=True)
@@ -385,7 +395,7 @@ BODIES: Sequence[tuple[str, bytes, int]] = (
 )
 
 
-@pytest.mark.parametrize("path", ["stop", "end"])
+@pytest.mark.parametrize("path", ["stop", "end", "tasks/cancel"])
 async def test_bodies(path: str, caplog: pytest.LogCaptureFixture) -> None:
     async with shop() as ends:
         for row, body, status in BODIES:
@@ -519,6 +529,17 @@ QUERIES: Rows = (
     ("timeline?q=:x", 200),
     ("messages?limit=1001", 400),
     ("messages?before=inf", 200),
+    ("tasks?limit=200&status=working", 200),
+    ("tasks?limit=201", 400),
+    ("tasks?status=", 200),
+    ("tasks?status=__class__", 400),
+    ("tasks?status=working&status=input_required", 200),
+    ("tasks?before=nan", 200),
+    ("tasks?before=x", 400),
+    ("tasks?id=", 404),
+    ("tasks?id=%00", 404),
+    ("tasks?id=" + "9" * 10_000, 404),
+    ("tasks?id=..%2f..%2fetc%2fpasswd", 404),
     ("methods?seconds=1&step=900", 200),
     ("methods?seconds=0", 400),
     ("methods?step=0", 400),
@@ -713,7 +734,7 @@ async def test_files_of_the_page_are_for_the_page() -> None:
 
 AUTHORITY = trustme.CA()
 RESOURCE = "https://me.example"
-ALLOWED = {"GET": VIEW, "stop": STOP, "end": STOP, "try?at=/": TRY}
+ALLOWED = {"stop": STOP, "end": STOP, "tasks/cancel": STOP, "tasks/answer": TRY, "try?at=/": TRY}
 SCOPES: Sequence[str | None] = (
     None, "", VIEW, TRY, STOP, f"{VIEW} {TRY}", f"{VIEW} {STOP}", f"{TRY} {STOP}", f"{VIEW} {TRY} {STOP}", "console",
     "console:*", "CONSOLE:VIEW", "console:views", "admin",
@@ -741,7 +762,7 @@ async def test_each_scope_allows_its_own() -> None:
     with LocalIssuer(resources=[RESOURCE, "https://other.example"]) as issuer:
         auth = Bearer(issuer.url, resource=RESOURCE)
         at: Any = {"urls": "https://127.0.0.1:0", "console": "0.0.0.0:0", "console_messages": True}
-        async with serve(api, tls=context, auth=auth, **at) as serving:
+        async with serve({"/": api, "/lab": lab()}, tls=context, auth=auth, **at) as serving:
             assert serving.console is not None
             port = int(serving.console.removeprefix("https://0.0.0.0:").rstrip("/"))
 
@@ -781,6 +802,40 @@ async def test_each_scope_allows_its_own() -> None:
                 ):
                     assert (await ask(path, token, row)).status == status, (path, row, token[:10])
                 assert (await ask(f"{path}{'&' if '?' in path else '?'}access_token={good}", None)).status in (400, 401)
+
+
+@pytest.mark.usefixtures("_state")
+async def test_a_question_is_for_those_who_may_answer_it() -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    AUTHORITY.issue_cert("127.0.0.1").configure_cert(context)
+    trust = ssl.create_default_context()
+    AUTHORITY.configure_trust(trust)
+    reports = Reports()
+    with LocalIssuer(resources=[RESOURCE]) as issuer:
+        auth = Bearer(issuer.url, resource=RESOURCE)
+        at: Any = {"urls": "https://127.0.0.1:0", "console": "0.0.0.0:0"}
+        async with serve(reports.app, tls=context, auth=auth, **at) as serving, client(reports, "ada") as calls:
+            assert serving.console is not None
+            port = int(serving.console.removeprefix("https://0.0.0.0:").rstrip("/"))
+            await becomes(calls, await begin(calls, "publish", title="Which?"), "input_required")
+
+            async def ask(scopes: str, path: str, body: bytes = b"") -> Any:
+                ends = Ends(serving, None, None, port, issuer.token("eve", scopes=scopes, resource=RESOURCE))  # type: ignore[arg-type]
+                reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trust)
+                writer.write(ends.request(path, "POST" if body else "GET", body))
+                try:
+                    return (await read_answer(reader)).json
+                finally:
+                    writer.close()
+
+            ((one,),) = [(await ask(VIEW, "/api/tasks"))["tasks"]]
+            for scopes, seen in ((VIEW, False), (f"{VIEW} {STOP}", False), (f"{VIEW} {TRY}", True)):
+                found = (await ask(scopes, f"/api/tasks?id={one['id']}"))["task"]
+                assert (found["questions_open"], "questions" in found) == (1, seen), scopes
+            (key,) = found["questions"]
+            said = msgspec.json.encode({"id": one["id"], "answers": {key: {"action": "decline"}}})
+            assert "console:try" in (await ask(f"{VIEW} {STOP}", "/api/tasks/answer", said))["error"]
+            assert (await ask(TRY, "/api/tasks/answer", said))["done"][0]["error"] == ""
 
 
 # -- `--admin`, which has the same source and no page

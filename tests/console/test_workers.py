@@ -64,10 +64,10 @@ def free_port() -> int:
 
 
 @asynccontextmanager
-async def two_workers(folder: Path, bus: str = "memory:") -> AsyncIterator[tuple[Ends, str]]:
+async def two_workers(folder: Path, bus: str = "memory:", program: str = PROGRAM) -> AsyncIterator[tuple[Ends, str]]:
     """Run two workers in processes of their own; yields their console, which asks others on the bus, too, and the URL
     at which they serve."""
-    (folder / "program.py").write_text(PROGRAM)
+    (folder / "program.py").write_text(program)
     url = f"tcp://127.0.0.1:{free_port()}"
     begun: asyncio.Future[tuple[Ends, str]] = asyncio.get_running_loop().create_future()
     secret = new_secret()

@@ -41,7 +41,7 @@ EDITS: dict[str, Callable[[TaskRecord], TaskRecord | None]] = {
     "cancel": rules.cancel_requested,
     "complete": lambda found: rules.completed(found, 1.0, Raw(b'"' + b"y" * 9_000 + b'"')),
     "fail": lambda found: rules.failed(found, 1.0, Raw(b'{"code":1}'), "no"),
-    "again": lambda found: rules.begun_again(found, 1.0),
+    "again": lambda found: rules.begun_again(found, 1.0, lost=True),
     "keep": lambda found: structs.replace(found, keep=None),
     "nothing": lambda found: None,
 }

@@ -159,6 +159,44 @@ async def test_tasks_of_an_owner_are_listed_newest_first(row: Row) -> None:
     assert await one.list_tasks("eve", "", 3) == []
 
 
+async def test_recent_tasks_of_a_server_are_those_of_all_owners_newest_first(row: Row) -> None:
+    one, other = await row.open(), await row.open()
+    now = await one.now()
+    for n, owner in enumerate(("ann", "", "bob", "ann", "eve")):
+        await one.create(record(f"t{n}", owner=owner, created=now + n, updated=now + n, keep=None, runner="r1"))
+    await one.create(record("mail", server="mail", created=now + 9, keep=None))
+    await one.create(record("over", created=now - 50, keep=10.0))
+    await one.change("t1", lambda found: rules.completed(found, now, Raw(b"1")))
+    await one.change("t3", lambda found: rules.handed_over(found))
+
+    async def recent(before: float | None, limit: int, ended: bool | None = None) -> list[str]:
+        return ids(await other.list_recent("reports", before, limit, ended=ended))
+
+    assert await recent(None, 10) == ["t4", "t3", "t2", "t1", "t0"]
+    assert await recent(None, 2) == ["t4", "t3"]
+    assert await recent(now + 3, 2) == ["t2", "t1"]
+    assert await recent(now, 2) == []
+    assert await recent(None, 10, True) == ["t1"]
+    assert await recent(None, 3, False) == ["t4", "t3", "t2"]
+    assert await recent(now + 2, 3, False) == ["t0"]
+    assert await other.list_recent("nothing", None, 9) == []
+
+
+async def test_large_tasks_come_a_few_at_a_time_and_none_is_left_out(row: Row) -> None:
+    store = await row.open()
+    now = await store.now()
+    large = Raw(b'"' + b"x" * 900_000 + b'"')  # NATS takes a MiB
+    for n in range(7):
+        await store.create(record(f"t{n}", created=now + n, keep=None, params=large))
+    seen: list[str] = []
+    before = None
+    while found := await store.list_recent("reports", before, 9):
+        assert len(found) < 7
+        seen += ids(found)
+        before = found[-1].created
+    assert seen == ["t6", "t5", "t4", "t3", "t2", "t1", "t0"]
+
+
 # -- runners --------------------------------------------------------------------------------------
 
 
@@ -413,6 +451,7 @@ async def test_a_closed_store_says_so(row: Row) -> None:
         store.read("t1"),
         store.change("t1", rules.cancel_requested),
         store.list_tasks("ann", "", 1),
+        store.list_recent("reports", None, 1),
         store.beat("r1"),
         store.leave("r1"),
         store.claim("r1", "reports", 1),

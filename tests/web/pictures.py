@@ -15,6 +15,7 @@ from dragoman import RpcError, connect, serve
 from dragoman.mcp import Client
 from tests.web.browsing import Watched, browser, looking
 from tests.web.consoled import Operated, operated
+from tests.web.reports import Reports, becomes, begin, client
 from tests.web.served import desk, shop
 
 
@@ -66,10 +67,11 @@ CONSOLE = {
     "errors": ".rows tbody tr[id]",
     "connections": "td",
     "machine": ".card",
+    "tasks": ".rows tbody tr[id]:has-text('publish')",
     "docs/%2F/method/place": "article",
 }
 """The views of the console, and what each waits for."""
-OPENED = ("now", "timeline", "methods")
+OPENED = ("now", "timeline", "methods", "tasks")
 
 
 async def main(folder: Path) -> None:
@@ -81,7 +83,7 @@ async def main(folder: Path) -> None:
                     for draw in VIEWS if width == 1440 else (method, overview):
                         await draw(at)
                         await at.page.screenshot(path=folder / f"{draw.__name__}-{scheme}-{width}.png")
-        async with operated({"/": shop(), "/mcp": desk()}) as it, calling(it):
+        async with operating() as it:
             for scheme, width in product(SCHEMES, (1440, 360)):
                 async with looking(running, it.url, color_scheme=scheme, viewport=sized(width)) as at:
                     await at.open(f"/#{it.secret}", "header a:has-text('Try')")
@@ -89,8 +91,9 @@ async def main(folder: Path) -> None:
                         await at.page.goto(f"{it.url}/#/{name}")
                         await at.page.wait_for_selector(wait)
                         if name in OPENED:
-                            await at.page.locator(".rows tbody tr[id], td button.name").first.click()
-                            await at.page.wait_for_selector(".detail")
+                            row = wait if name == "tasks" else ".rows tbody tr[id], td button.name"
+                            await at.page.locator(row).first.click()
+                            await at.page.wait_for_selector(".question" if name == "tasks" else ".detail")
                         await at.page.screenshot(path=folder / f"console-{name.split('/')[0]}-{scheme}-{width}.png")
 
 
@@ -99,7 +102,7 @@ SCREENS = Path(__file__).parents[2] / "docs" / "screens"
 
 
 async def screens() -> None:
-    """Write those of the documentation: a call by a form, and two views of the console."""
+    """Write those of the documentation: a call by a form, and three views of the console."""
     window: Any = {"color_scheme": "light", "viewport": {"width": 1200, "height": 640}}
     async with browser() as running:
         async with (
@@ -108,21 +111,41 @@ async def screens() -> None:
         ):
             await method(at)
             await at.page.screenshot(path=SCREENS / "page.png")
-        async with (
-            operated({"/": shop(), "/mcp": desk()}) as it,
-            calling(it),
-            looking(running, it.url, **window) as at,
-        ):
+        async with operating() as it, looking(running, it.url, **window) as at:
             await at.open(f"/#{it.secret}", CONSOLE["now"])
             await at.page.screenshot(path=SCREENS / "console_now.png")
             await at.page.goto(f"{it.url}/#/timeline")
             await at.page.wait_for_selector(CONSOLE["timeline"])
             await at.page.screenshot(path=SCREENS / "console_timeline.png")
+            await at.page.set_viewport_size({"width": 1200, "height": 760})  # so that there are rows below what is open
+            await at.page.goto(f"{it.url}/#/tasks")
+            await at.page.click(CONSOLE["tasks"])
+            await at.page.wait_for_selector(".question")
+            await at.page.screenshot(path=SCREENS / "console_tasks.png")
 
 
 def sized(width: int) -> Any:
     """A window of this width."""
     return {"width": width, "height": 900}
+
+
+@asynccontextmanager
+async def operating() -> AsyncIterator[Operated]:
+    """What the console is looked at with: calls that have ended and calls in flight, and tasks."""
+    reports = Reports()
+    served = {"/": shop(), "/mcp": desk(), "/reports": reports.app}
+    async with operated(served) as it, client(reports, "ada@example.org") as ada, client(reports) as anybody:
+        await becomes(ada, await begin(ada, "export", words="archive.example does not answer"), "completed")
+        reports.go.set()
+        await becomes(anybody, await begin(anybody, "render", pages=4), "completed")
+        reports.go.clear()
+        asking = await begin(ada, "publish", title="Publish the report “Sales 2026” (12 pages)?")
+        await becomes(ada, asking, "input_required")
+        rendering = await begin(ada, "render", pages=12)
+        async with calling(it):
+            yield it
+        for id in (asking, rendering):
+            await ada.unchecked("tasks/cancel", taskId=id)
 
 
 @asynccontextmanager

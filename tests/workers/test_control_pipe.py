@@ -385,7 +385,7 @@ async def test_a_worker_says_that_it_listens_and_answers_what_it_is_asked(
 ) -> None:
     asked: list[bytes] = []
 
-    def answer(message: bytes) -> bytes | None:
+    async def answer(message: bytes) -> bytes | None:
         asked.append(message)
         return None if message == b"silent" else b"to " + message
 

@@ -32,7 +32,7 @@ class OwnProcess:
 
     async def query(self, message: bytes, key: str | None = None) -> dict[str, bytes]:
         """Answer it here."""
-        return {self._key: self._service.answer(message) or b""} if key in (None, self._key) else {}
+        return {self._key: await self._service.answer_async(message) or b""} if key in (None, self._key) else {}
 
 
 class WorkerProcesses:

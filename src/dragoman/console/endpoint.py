@@ -11,7 +11,8 @@ The door, before anything is read or done:
   caller's identity needs the scopes `VIEW`, `TRY` and `STOP`.
 - Every answer forbids what it can: `HEADERS`. It is JSON; texts of far ends are strings in it.
 
-Nothing here starts a process or opens a URL. A method is called only by `/api/try`, as `calls` says.
+Nothing here starts a process or opens a URL. A method is called only by `/api/try`, as `calls` says; tasks are
+cancelled and answered as `tasks` says.
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Final
+from typing import Any, Final, get_args
 from urllib.parse import parse_qsl
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ..access import Protection, Verifiers
 from ..channel import Caller
@@ -32,6 +34,7 @@ from ..jsonrpc.errors import LocalError, RpcError
 from ..jsonrpc.limits import KIB, SERVER, Limits
 from ..jsonrpc.options import CALLABLE, NONE, Rule, check, many
 from ..secret import SHORTEST
+from ..tasks.record import Status
 from ..transports.http.alone import HttpAlone
 from ..transports.http.messages import JSON, HttpRequest, Lines, Reply
 from ..transports.http.policy import LOOPBACK
@@ -41,8 +44,9 @@ from .errors import group_errors
 from .feed import Feed
 from .gathering import ConsoleSource
 from .process import ROWS
-from .rows import Ended
+from .rows import Ended, TaskDetail
 from .series import SECONDS
+from .tasks import ROWS as TASKS
 from .views import encode, parse_filter
 
 log: logging.Logger = logging.getLogger("dragoman")
@@ -50,7 +54,7 @@ log: logging.Logger = logging.getLogger("dragoman")
 VIEW: Final = "console:view"
 TRY: Final = "console:try"
 STOP: Final = "console:stop"
-"""The scopes: to look, to call methods from the page, to stop calls and end connections."""
+"""The scopes: to look, to call methods and answer tasks from the page, to stop calls and tasks and end connections."""
 HEADERS: Final[Lines] = (
     ("Content-Security-Policy", CONTENT_SECURITY_POLICY),
     ("Cache-Control", "no-store"),
@@ -63,6 +67,7 @@ LIMITS: Final = SERVER.but(message_size=64 * KIB, send_queue=64 * KIB, channels=
 """The bounds under which it is served: `listen(url, {"": console}, Options(limits=LIMITS))`."""
 IDS: Final = 1_000
 """Calls or connections that one request ends."""
+STATUSES: Final[tuple[str, ...]] = get_args(Status)
 NO_SECRET: Final = "This needs the secret that was printed when the server started, as a bearer token"
 SOURCE: Final = Rule(lambda value: hasattr(value, "tick") and hasattr(value, "look"), "a ConsoleSource")
 SECRET: Final = Rule(
@@ -83,7 +88,15 @@ class _Orders(Struct, forbid_unknown_fields=True):
     ids: list[str]
 
 
+class _Answers(Struct, forbid_unknown_fields=True):
+    """The body of a POST that answers questions of a task, by their keys."""
+
+    id: str
+    answers: dict[str, Any]
+
+
 _orders = msgspec.json.Decoder(_Orders).decode
+_answers = msgspec.json.Decoder(_Answers).decode
 
 
 class _Refused(Exception):
@@ -139,11 +152,15 @@ class Console(HttpAlone):
             "/api/services": self._services,
             "/api/catalog": self._catalog,
             "/api/machine": self._machine,
+            "/api/tasks": self._tasks_of,
         }
-        self._post: Mapping[str, Callable[[str, str], Awaitable[None]]] = {
-            "/api/stop": source.kill,
-            "/api/end": source.end,
+        self._post: Mapping[str, tuple[str, Callable[[HttpRequest], Awaitable[object]]]] = {
+            "/api/stop": (STOP, lambda request: self._order(request, source.kill)),
+            "/api/end": (STOP, lambda request: self._order(request, source.end)),
+            "/api/tasks/cancel": (STOP, lambda request: self._order(request, source.cancel_task)),
+            "/api/tasks/answer": (TRY, self._answer_task),
         }
+        """By path: the scope that it needs, and what it does."""
 
     def protect(self, protection: Protection) -> None:
         """Serve behind this guard from now on."""
@@ -178,9 +195,10 @@ class Console(HttpAlone):
                     reply.gone = lambda: _leave(work)
                     return
                 if path in self._post:
+                    scope, work_of = self._post[path]
                     self._check_method(request, "POST")
-                    self._check_caller(request, STOP)
-                    self._begin(self._answer(reply, self._order(request, self._post[path])))
+                    self._check_caller(request, scope)
+                    self._begin(self._answer(reply, work_of(request)))
                     return
                 self._check_method(request, "GET")
                 self._check_caller(request, VIEW)
@@ -276,15 +294,46 @@ class Console(HttpAlone):
         return await self._source.connections()
 
     async def _services(self, query: dict[str, str], caller: Caller) -> object:
+        return {"may": self._scopes_of(caller), "services": await self._source.services()}
+
+    def _scopes_of(self, caller: Caller) -> list[str]:
         identity = caller.identity
-        scopes = [one for one in (VIEW, TRY, STOP) if self._secret is not None or (identity and one in identity.scopes)]
-        return {"may": scopes, "services": await self._source.services()}
+        return [one for one in (VIEW, TRY, STOP) if self._secret is not None or (identity and one in identity.scopes)]
 
     async def _catalog(self, query: dict[str, str], caller: Caller) -> object:
         return {"served": await self._source.catalog()}
 
     async def _machine(self, query: dict[str, str], caller: Caller) -> object:
         return await self._source.machine()
+
+    async def _tasks_of(self, query: dict[str, str], caller: Caller) -> object:
+        if "id" in query:
+            return {"task": await self._task(query["id"], caller)}
+        status, before = query.get("status", ""), query.get("before")
+        if status not in ("", *STATUSES):
+            raise _Refused(400, f"status is one of {', '.join(STATUSES)}")
+        limit = _whole(query, "limit", 100, 1, TASKS)
+        wanted: Any = status or None
+        found = await self._source.tasks(wanted, None if before is None else _time(before), limit)
+        if found is None:
+            raise _Refused(404, "Nothing that is served here has tasks")
+        return found
+
+    async def _task(self, id: str, caller: Caller) -> TaskDetail:
+        found = await self._source.task(id)
+        if found is None:
+            raise _Refused(404, "There is no such task, or it was not listed lately")
+        # a question is for those who may answer it
+        return found if TRY in self._scopes_of(caller) else replace(found, questions={})
+
+    async def _answer_task(self, request: HttpRequest) -> object:
+        """Answer questions of a task; say what became of it."""
+        try:
+            given = _answers(request.body)
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+            raise _Refused(400, f'The body is not {{"id": "...", "answers": {{"KEY": ...}}}}: {error}') from None
+        who = _who(request.caller)
+        return {"done": [await _try(lambda id, by: self._source.answer_task(id, given.answers, by), given.id, who)]}
 
     async def _order(self, request: HttpRequest, do: Callable[[str, str], Awaitable[None]]) -> object:
         """Stop calls, or end connections; say of each what became of it."""

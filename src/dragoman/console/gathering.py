@@ -17,6 +17,7 @@ from ..channel import Caller
 from ..jsonrpc.errors import RpcError
 from ..jsonrpc.messages import ErrorObject
 from ..repeats import Repeats
+from ..tasks.record import Status
 from ..telemetry.figures import MetricFamily, MetricSample, exposition, sum_families
 from ..telemetry.instruments import PREFIX, instrument_of
 from ..telemetry.metrics import Metrics
@@ -41,9 +42,13 @@ from .rows import (
     MethodSeconds,
     ProcessReport,
     ServedRow,
+    TaskDetail,
+    TaskRow,
+    TaskRows,
     Tick,
 )
-from .views import method_rows, parse_filter, sum_methods
+from .tasks import no_task
+from .views import merge_tasks, method_rows, parse_filter, sum_methods
 
 repeats: Repeats = Repeats(logging.getLogger("dragoman"))
 
@@ -55,8 +60,8 @@ LATEST: Final = 0.5
 """Seconds between two such questions at most."""
 FAR: Final = 1.0
 """Seconds between two questions of the feed to processes over a bus: it carries other things, too."""
-_DIGITS: Final = 20
-"""Characters of the number of a call or connection in its process."""
+_OWN: Final = 30
+"""Characters of the number of a call or connection in its process, or of a task's name there."""
 
 snapshot: Callable[[bytes], list[MetricFamily]] = msgspec.json.Decoder(list[MetricFamily]).decode
 """What a worker's report says."""
@@ -135,6 +140,19 @@ class ConsoleSource(Protocol):
         """Make a call of what is served at the path `at`, as this caller; return the answer, None where none is owed.
         `by`: who does it, for the log. RpcError if nothing is served there, or this caller may not call it."""
 
+    async def tasks(self, status: Status | None, before: float | None, limit: int) -> TaskRows | None:
+        """The tasks that have this status (None: any), the newest first; None where nothing that is served has any.
+        `before`: only those that were created before this time."""
+
+    async def task(self, id: str) -> TaskDetail | None:
+        """All of a task that was listed; None where there is none. RpcError if it cannot be read now."""
+
+    async def cancel_task(self, id: str, by: str) -> None:
+        """Request the cancellation of a task. `by`: who does it. RpcError if there is none, or it has ended."""
+
+    async def answer_task(self, id: str, answers: Mapping[str, Any], by: str) -> None:
+        """Answer questions of a task, by their keys. `by`: who does it. RpcError if they do not wait any more."""
+
     async def machine(self) -> Machines:
         """The processes, that of the console first."""
 
@@ -193,6 +211,22 @@ class OwnConsole:
     async def catalog(self) -> list[Any]:
         """What is offered here."""
         return self._process.catalog()
+
+    async def tasks(self, status: Status | None, before: float | None, limit: int) -> TaskRows | None:
+        """The tasks of what is served here."""
+        return await self._process.tasks.list_recent(status, before, limit)
+
+    async def task(self, id: str) -> TaskDetail | None:
+        """All of a task."""
+        return await self._process.tasks.find(id)
+
+    async def cancel_task(self, id: str, by: str) -> None:
+        """Request the cancellation of a task."""
+        await self._process.tasks.cancel(id, by)
+
+    async def answer_task(self, id: str, answers: Mapping[str, Any], by: str) -> None:
+        """Answer questions of a task."""
+        await self._process.tasks.answer(id, answers, by)
 
     async def machine(self) -> Machines:
         """This process."""
@@ -328,6 +362,31 @@ class GatheredConsole:
         finally:
             await asyncio.shield(self._query(_request("end_call", [ticket]), key))
 
+    async def tasks(self, status: Status | None, before: float | None, limit: int) -> TaskRows | None:
+        """The tasks of all of them. One that several see, since they share a store, is listed once, as the process that
+        runs it does."""
+        found = await self._ask("tasks", [status, before, limit], list[TaskRows])
+        pages = [
+            replace(page, tasks=[_task_of(key, one) for one in page.tasks])
+            for key, those in found.items()
+            for page in those
+        ]
+        return merge_tasks(pages, limit) if pages else None
+
+    async def task(self, id: str) -> TaskDetail | None:
+        """All of a task, from the process that has listed it."""
+        key, _, own = id.partition(":")
+        found = await self._ask_one(key, "task", [own[:_OWN]], list[TaskDetail]) if own else []
+        return _task_of(key, found[0]) if found else None
+
+    async def cancel_task(self, id: str, by: str) -> None:
+        """Request the cancellation of a task, in the process that has listed it."""
+        await self._order("cancel_task", id, by, no_task(id))
+
+    async def answer_task(self, id: str, answers: Mapping[str, Any], by: str) -> None:
+        """Answer questions of a task, in the process that has listed it."""
+        await self._order("answer_task", id, by, no_task(id), answers)
+
     async def machine(self) -> Machines:
         """The processes; with workers their supervisor first."""
         found, missing = await self._gather("machine", [], Machine, self._all)
@@ -389,13 +448,14 @@ class GatheredConsole:
             raise _silent(key)
         return found
 
-    async def _order(self, method: str, id: str, by: str, none: RpcError) -> None:
-        """Have the process whose id it is do something. Raises its error, or `none` where there is no such process."""
+    async def _order(self, method: str, id: str, by: str, none: RpcError, *more: Any) -> None:
+        """Have the process whose id it is do something. `more`: params beside. Raises its error, or `none` where there
+        is no such process."""
         key, colon, own = id.partition(":")
         if not colon or not key:
             raise none
-        own = own[:_DIGITS]
-        answers = await self._query(_request(method, [own, self._sign(by)]), key)
+        own = own[:_OWN]
+        answers = await self._query(_request(method, [own, self._sign(by), *more]), key)
         if key not in answers:
             raise none
         if not answers[key]:
@@ -461,6 +521,13 @@ def _id_of(key: str, id: str) -> str:
 
 def _row_of(key: str, row: EndedCall) -> EndedCall:
     return replace(row, id=_id_of(key, row.id), parent=_id_of(key, row.parent))
+
+
+Row = TypeVar("Row", bound=TaskRow)
+
+
+def _task_of(key: str, row: Row) -> Row:
+    return replace(row, id=_id_of(key, row.id), worker=key if row.here else "")
 
 
 def _merge(found: Mapping[str, CallsInFlight]) -> CallsInFlight:

@@ -31,7 +31,7 @@ TEXTS: Final = 4 * MIB
 WHOLE: Final = 16 * KIB
 """Bytes of a message that is read as JSON, so that members are masked one by one: that takes the time of its length, on
 the loop that serves. Of a longer one the text ends where a secret may begin."""
-_CALLED: Final = "tools/call"
+CALLED: Final = "tools/call"
 
 
 class Messages(Trace):
@@ -72,7 +72,7 @@ class Messages(Trace):
         wire, _, far = event.channel.partition(":")
         remote, _, channel = far.rpartition("#")
         outcome: str = event.status or ""
-        if outcome == "result" and message and event.method == _CALLED and says_error(message):
+        if outcome == "result" and message and event.method == CALLED and says_error(message):
             outcome = TOOL_ERROR
         row = MessageRow(
             seq=self.count,

@@ -1,4 +1,5 @@
-"""What the console knows of one process, and does in it: all of it is synchronous, on the loop that serves.
+"""What the console knows of one process, and does in it, on the loop that serves. But for tasks, which may be kept
+elsewhere, all of it is synchronous.
 
 `worker_service` answers a supervisor that asks for it over a control pipe, and the consoles of others that share a bus.
 """
@@ -27,6 +28,7 @@ from ..net.urls import mask_url
 from ..observer import Connection, HasConnections, Measured
 from ..rpc.loop_watch import loop_lag
 from ..rpc.service import Service
+from ..tasks.record import Status
 from ..telemetry.metrics import Metrics
 from ..telemetry.process import process_families
 from ..web import kind_of
@@ -48,6 +50,7 @@ from .rows import (
     ServedRow,
     Tick,
 )
+from .tasks import OperatedTasks
 from .views import encode, pick_calls, pick_messages
 
 ROWS: Final = 1_000
@@ -89,6 +92,8 @@ class ProcessConsole:
         self._messages = messages
         self.calls: OperatorCalls = OperatorCalls(served)
         """The calls that are made from the page."""
+        self.tasks: OperatedTasks = OperatedTasks(served, arguments=messages is not None)
+        """The tasks of what is served: their arguments are shown where messages are."""
         self._served = served
         self._sources = sources
         self._began = monotonic()
@@ -288,7 +293,28 @@ def worker_service(console: ProcessConsole, metrics: Metrics, key: str) -> Servi
         return Raw(encode(console.machine()))
 
     service.method(inline=True, name="end")(console.end)
+    _add_tasks(service, console.tasks)
     return service
+
+
+def _add_tasks(service: Service, operated: OperatedTasks) -> None:
+    """Answer for the tasks of this process."""
+
+    @service.method
+    async def tasks(status: Status | None, before: float | None, limit: int) -> Raw:
+        found = await operated.list_recent(status, before, limit)
+        return Raw(encode([] if found is None else [found]))
+
+    @service.method
+    async def task(id: str) -> Raw:
+        found = await operated.find(id)
+        return Raw(encode([] if found is None else [found]))
+
+    service.method(name="cancel_task")(operated.cancel)
+
+    @service.method
+    async def answer_task(id: str, by: str, answers: dict[str, Any]) -> None:
+        await operated.answer(id, answers, by)
 
 
 def _described(one: Describes) -> bytes:

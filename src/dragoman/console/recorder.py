@@ -52,6 +52,7 @@ class _Answer(Struct):
 
 
 _answer = msgspec.json.Decoder(_Answer).decode
+_result = msgspec.json.Decoder(_Result).decode
 
 
 class Recorder:
@@ -272,5 +273,13 @@ def says_error(answer: bytes) -> bool:
         return False
     try:
         return _answer(answer).result.isError
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return False
+
+
+def is_tool_error(result: bytes) -> bool:
+    """Whether this result of a tool says that it failed."""
+    try:
+        return _MARK in result and _result(result).isError
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return False

@@ -3,7 +3,8 @@
 Rules:
 
 - A process that was started with a console answers the methods of `process.worker_service`, and nothing else. It takes
-  questions of `QUESTION` bytes, and answers `ANSWERING` at once; its answer has `ANSWER` bytes at most.
+  questions of `QUESTION` bytes, and answers `ANSWERING` at once; its answer has `ANSWER` bytes at most, and is there
+  within `ANSWER_TIME`.
 - A console asks on one topic, and is answered on one of its own, whose name no one can guess. An answer that no one
   waits for is dropped, and so is one of a process that it did not ask.
 - An answer counts if it comes within `ANSWER_TIME`. A process that was late is not waited for again until it has
@@ -159,17 +160,18 @@ class AnsweringReplica:
         if question.to != self.key and (question.to or question.but == self._group):
             return
         self.answered += 1
-        answer = self._service.answer(question.message) or b""
-        if len(answer) > ANSWER:
-            answer = encode({"jsonrpc": "2.0", "error": {"code": NOT_KILLED, "message": "it is too long"}, "id": None})
-        task = asyncio.get_running_loop().create_task(self._send(question, answer))
+        task = asyncio.get_running_loop().create_task(self._answer(question))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _send(self, question: _Question, answer: bytes) -> None:
-        parts = max(1, -(-len(answer) // PART))
+    async def _answer(self, question: _Question) -> None:
         with suppress(BusLost, TimeoutError):
             async with asyncio.timeout(ANSWER_TIME):  # no console waits longer
+                answer = await self._service.answer_async(question.message) or b""
+                if len(answer) > ANSWER:
+                    fault = {"code": NOT_KILLED, "message": "it is too long"}
+                    answer = encode({"jsonrpc": "2.0", "error": fault, "id": None})
+                parts = max(1, -(-len(answer) // PART))
                 for part in range(parts):
                     body = answer[part * PART : (part + 1) * PART]
                     await self._bus.publish(question.reply, _pack(_Part(question.number, self.key, part, parts, body)))

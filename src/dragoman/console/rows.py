@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from ..observer import Connection, Direction, Kind
+from ..tasks.record import Status
 from ..telemetry.figures import MetricFamily
 from .board import CallInFlight
 
@@ -95,6 +96,65 @@ class KeptMessages(Struct, frozen=True, kw_only=True):
     messages: list[MessageRow]
     kept: int
     count: int
+
+
+class TaskRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A task: a call that goes on beyond its request."""
+
+    id: str
+    """Its name in the console, which is not its id; with several processes "KEY:NAME"."""
+    task: str
+    """The beginning of its id, by which logs name it."""
+    service: str
+    method: str
+    target: str = ""
+    """The tool that it calls."""
+    principal: str = ""
+    """The subject of its caller's identity; "" without one, and of a task that has ended."""
+    status: Status
+    tool_error: bool = False
+    """Whether it is completed with a result of MCP that says `isError`."""
+    message: str = ""
+    """What is said about its state; secrets are masked."""
+    created: float
+    updated: float
+    """When its status, message or progress changed last; both in Unix seconds by the clock of its store."""
+    until: float | None = None
+    """When it may be deleted; None: never."""
+    progress: float | None = None
+    total: float | None = None
+    questions_open: int = 0
+    """Questions that wait for an answer."""
+    runs: int = 1
+    """How often its function was begun."""
+    runner: str = ""
+    """The name of the runner that has it; "": none, it waits for one or has ended."""
+    here: bool = False
+    """Whether that is the runner of the process that lists it."""
+    worker: str = ""
+    """The key of the process that runs it, if that answers; "": there is only one."""
+    cancelling: bool = False
+    """Whether its cancellation was requested."""
+
+
+class TaskRows(Struct, frozen=True, kw_only=True):
+    """Tasks, the newest first. `before`: from where older ones follow, perhaps; None: there are none; `away`: the names
+    of services whose tasks cannot be read now."""
+
+    tasks: list[TaskRow]
+    before: float | None = None
+    away: list[str] = []
+
+
+class TaskDetail(TaskRow, frozen=True, kw_only=True, omit_defaults=True):
+    """All that is shown of a task. Texts are masked and cut."""
+
+    questions: dict[str, Raw] = {}
+    """The questions that can be answered here, by their keys, as the service asks them."""
+    arguments: str = ""
+    """The params of its request, where they are shown, and until it has ended."""
+    result: str = ""
+    error: str = ""
 
 
 class KeptError(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from ..jsonrpc.errors import LocalError
 from ..rpc.tracing import SECRETS
-from .rows import FAILED, EndedCall, MessageRow, MethodRow, MethodSeconds
+from .rows import FAILED, EndedCall, MessageRow, MethodRow, MethodSeconds, TaskRow, TaskRows
 from .series import percentile
 
 LONGEST: Final = 500
@@ -178,6 +178,23 @@ def method_rows(methods: Iterable[MethodSeconds]) -> list[MethodRow]:
         for one in methods
     ]
     return sorted(rows, key=lambda row: (-row.count, row.service, row.method, row.target))
+
+
+def merge_tasks(pages: Iterable[TaskRows], limit: int) -> TaskRows:
+    """Return one page of several: a task that is in more than one is listed once, as the process that runs it does.
+    What is older than the end of a page that others follow is left out: it would stand before those."""
+    pages = list(pages)
+    end = max((one.before for one in pages if one.before is not None), default=None)
+    found: dict[str, TaskRow] = {}
+    for row in (row for one in pages for row in one.tasks if end is None or row.created >= end):
+        known = found.get(name := row.id.rpartition(":")[2])
+        if known is None or (row.here and not known.here):
+            found[name] = row
+    rows = sorted(found.values(), key=lambda row: -row.created)
+    if len(rows) > limit:
+        rows = rows[:limit]
+        end = rows[-1].created
+    return TaskRows(tasks=rows, before=end, away=sorted({name for one in pages for name in one.away}))
 
 
 def encode(value: object) -> bytes:

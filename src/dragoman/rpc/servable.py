@@ -103,6 +103,10 @@ class ServableService(ServesService):
         tasks = self.service._tasks
         return self.runner.measures() if tasks is None else {**self.runner.measures(), **tasks.measures()}
 
+    def boards(self) -> Sequence[object]:
+        """Its tasks, for the operator."""
+        return () if self.service._tasks is None else self.service._tasks.boards()
+
     def connections(self) -> list[Connection]:
         """The channels that are open."""
         return channels_of(self.runner)

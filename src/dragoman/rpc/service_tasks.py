@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -39,16 +38,17 @@ from ..repeats import Repeats
 from ..secret import read_secrets
 from ..store.contract import StoreLost
 from ..tasks import owners, rules
+from ..tasks.board import RunnerBoard
 from ..tasks.contract import TaskStore
 from ..tasks.opening import open_tasks
 from ..tasks.policy import TaskPolicy
-from ..tasks.record import TaskRecord
+from ..tasks.record import TaskRecord, is_id
 from ..tasks.runner import RunningTask, TaskRunner, error_object
 from ..tasks.settings import TaskSettings, settings_of
 from .binding.binding import bind
 from .binding.results import to_json
 from .context import Context
-from .detached import DetachedCall, DetachedRun, detach
+from .detached import CANCELLED, DetachedCall, DetachedRun, detach
 from .dispatch import MethodHost, arguments_of, read_loosely
 from .lifespan import Lifespan
 from .method import NO_CONTEXT, Method, living
@@ -83,8 +83,6 @@ PATIENCE: Final = 2.0
 NO_PARAMS: Final = Raw(b"{}")
 _ID: Final = 18
 """Random bytes of an id: nobody can guess one."""
-_IDS: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""Texts that may be ids; a store is asked for no other."""
 _CLOSED: Final = Refusal("draining", "Draining: the server closed before the call was done")
 _DRAINING: Final = Refusal("draining", "Draining: this server closes, and its tasks are known to others: ask again")
 _AWAY: Final = Refusal("busy", "Busy: tasks cannot be kept or read now", {"retry_after": 1})
@@ -151,9 +149,25 @@ class _Here(Struct, eq=False):
 class MethodTask(RunningTask):
     """A task of a method. `peer`: gets its changes; None: nobody does."""
 
-    def __init__(self, runner: TaskRunner, id: str, policy: TaskPolicy, peer: Any) -> None:
-        super().__init__(runner, id, keep=policy.keep, patience=policy.patience, idempotent=policy.idempotent)
+    def __init__(self, runner: TaskRunner, id: str, start: _Start, peer: Any) -> None:
+        policy = start.policy
+        self._until_begun: bool = not policy.idempotent and start.method.concurrency is not None
+        """Whether it may be run again only as long as it waits for a slot of its method."""
+        idempotent = policy.idempotent or self._until_begun
+        super().__init__(runner, id, keep=policy.keep, patience=policy.patience, idempotent=idempotent)
         self._peer: ReferenceType[Any] | None = None if peer is None else ref(peer)
+
+    async def begin(self) -> None:
+        """Note that its function begins, before it does. Raises CallRefused if it must not."""
+        if not self._until_begun:
+            return
+        try:
+            record = await self.runner.edit(self.id, lambda one: replace(one, idempotent=False), True)
+        except StoreLost as error:
+            raise _away(error) from error
+        if record is None or record.ended or record.runner != self.runner.name:
+            raise CallRefused(CANCELLED)
+        self.idempotent = False
 
     def push(self, record: TaskRecord) -> None:
         """Notify the channel on which it was started."""
@@ -267,6 +281,11 @@ class ServiceTasks:
         if here is not None:
             here.runner.wake_all()
 
+    def boards(self) -> Sequence[RunnerBoard]:
+        """Return the tasks on the running event loop, for the operator."""
+        here = self._here.get(asyncio.get_running_loop())
+        return () if here is None else (RunnerBoard(here.runner, self._service.name),)
+
     def measures(self) -> Mapping[str, float]:
         """Return numbers for metrics: of the runners of this process."""
         found: dict[str, float] = {}
@@ -345,12 +364,14 @@ class ServiceTasks:
         kept: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         next = self._service._handler(start.method)
 
+        site: InboundCall = call.context._site
+        task = MethodTask(here.runner, id, start, site.peer if start.notify else None)
+
         async def wait_then_go(inner: Call) -> Any:
             await kept
+            await task.begin()
             return await next(inner)
 
-        site: InboundCall = call.context._site
-        task = MethodTask(here.runner, id, start.policy, site.peer if start.notify else None)
         run = detach(
             call,
             wait_then_go,
@@ -366,7 +387,7 @@ class ServiceTasks:
         run.stopped.add_done_callback(lambda _: here.runs.discard(run))
         detached = DetachedCall(run)
         try:
-            record = start.orphan or await self._create(here, start, call, id)
+            record = start.orphan or await self._create(here, start, call, task)
         except BaseException:
             detached.cancel()
             raise
@@ -376,13 +397,13 @@ class ServiceTasks:
         kept.set_result(None)
         return record
 
-    async def _create(self, here: _Here, start: _Start, call: Call, id: str) -> TaskRecord:
+    async def _create(self, here: _Here, start: _Start, call: Call, task: MethodTask) -> TaskRecord:
         """Keep the record of a new task. Raises CallRefused where there is no room, or the store is away."""
         caller = call.context.caller
         try:
             now = await here.runner.store.now()
             record = TaskRecord(
-                id=id,
+                id=task.id,
                 server=self._service.name,
                 method=call.method,
                 owner=owners.owner_of(self._service.name, caller.principal),
@@ -392,7 +413,7 @@ class ServiceTasks:
                 poll=start.policy.poll,
                 params=call.params,
                 caller=owners.keep_caller(caller.identity),
-                idempotent=start.policy.idempotent,
+                idempotent=task.idempotent,
                 runner=here.runner.name,
             )
             await here.runner.store.create(record)
@@ -509,7 +530,7 @@ class ServiceTasks:
     async def _find(self, here: _Here, id: str, context: Context) -> TaskRecord:
         """Return a task of this caller. Raises InvalidParams for any other id, CallRefused while the store is away."""
         try:
-            return self._own(await here.runner.store.read(id) if _IDS.fullmatch(id) else None, id, context)
+            return self._own(await here.runner.store.read(id) if is_id(id) else None, id, context)
         except StoreLost as error:
             raise _away(error) from error
 

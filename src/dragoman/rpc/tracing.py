@@ -278,18 +278,35 @@ def _flat(name: str) -> str:
 
 
 def _hide(value: object, secret: Callable[[str, object], bool]) -> bool:
-    """Replace the secret values within `value`; whether there were any. No recursion: depth is the sender's choice."""
+    """Replace the secret values within `value`, also in texts that are JSON themselves, as tools of MCP return them;
+    whether there were any. No recursion but for those, which halve with each level: depth is the sender's choice."""
     hidden = False
     pending = [value]
     while pending:
         item = pending.pop()
-        if isinstance(item, list):
-            pending.extend(item)
-        elif isinstance(item, dict):
-            for name, inner in item.items():
-                if secret(name, inner):
-                    item[name] = "***"
-                    hidden = True
-                else:
-                    pending.append(inner)
+        if not isinstance(item, list | dict):
+            continue
+        members = list(item.items()) if isinstance(item, dict) else list(enumerate(item))
+        for name, inner in members:
+            if isinstance(name, str) and secret(name, inner):
+                shown: object = "***"
+            elif isinstance(inner, str):
+                shown = _hide_in_text(inner, secret)
+            else:
+                pending.append(inner)
+                continue
+            if shown is not inner:
+                item[name] = shown
+                hidden = True
     return hidden
+
+
+def _hide_in_text(text: str, secret: Callable[[str, object], bool]) -> str:
+    """Return a text that is a JSON object or array with its secret values replaced; any other as it is."""
+    if text[:1] not in ("{", "["):
+        return text
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError, ValueError):
+        return text
+    return msgspec.json.encode(value).decode() if _hide(value, secret) else text

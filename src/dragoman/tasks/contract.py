@@ -17,10 +17,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from ..jsonrpc.errors import CallRefused, Refusal
-from .record import TaskRecord
+from .record import Status, TaskRecord
 
 Edit: TypeAlias = Callable[[TaskRecord], TaskRecord | None]
 """Returns the changed record, or None to leave it. It is pure: it may be called again with a newer record, and from
@@ -95,6 +95,13 @@ class TaskStore(Protocol):
         """Return tasks of an owner, the newest first, those that follow the task `after` ("": from the first). There
         are none where that is not there."""
 
+    async def list_recent(
+        self, server: str, before: float | None, limit: int, *, ended: bool | None = None
+    ) -> list[TaskRecord]:
+        """Return tasks of a server, of all owners, the newest first: those that were created before this time (None:
+        from the newest on), with `ended` those alone that have ended (True) or have not (False). There may be fewer
+        than `limit`, since a store reads some MiB at once at most; but none only if none are left."""
+
     async def beat(self, runner: str) -> list[TaskRecord]:
         """Let a runner live for `life` seconds more; return those of its tasks that call it
         (`TaskRecord.calls_runner`)."""
@@ -115,3 +122,34 @@ class TaskStore(Protocol):
 
     async def close(self) -> None:
         """Release what it holds."""
+
+
+class RecentTasks(Struct, frozen=True):
+    """Tasks, the newest first. `before`: from where those follow that are older; None: there are none."""
+
+    records: list[TaskRecord]
+    before: float | None = None
+
+
+@runtime_checkable
+class TaskBoard(Protocol):
+    """The tasks of one server or service, of all its callers, for its operator. Whoever shows it decides what of a
+    record may be seen. Every method raises StoreLost while the store is away."""
+
+    server: str
+    """The name in the records."""
+    runner: str
+    """The name of the runner of this process."""
+
+    async def list_recent(self, status: Status | None, before: float | None, limit: int) -> RecentTasks:
+        """Return tasks that have this status (None: any), the newest first, created before this time (None: from the
+        newest on). There may be fewer than `limit`, even none, where older ones follow."""
+
+    async def find(self, id: str) -> TaskRecord | None:
+        """Return a task; None where there is none of this server."""
+
+    async def cancel(self, id: str) -> None:
+        """Request the cancellation of a task, wherever it runs."""
+
+    async def answer(self, id: str, answers: Mapping[str, Raw]) -> None:
+        """Give answers to questions of a task, by their keys; those that do not wait are ignored. Raises TasksFull."""

@@ -28,6 +28,9 @@ class LedgerEntry(Struct, array_like=True):
     """Bytes that it counts."""
     until: float | None
     since: float
+    """When it was entered."""
+    created: float
+    server: str
 
     def over(self, now: float) -> bool:
         """Whether its time is over."""

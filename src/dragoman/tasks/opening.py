@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..jsonrpc.errors import LocalError
 from ..store.opening import form_of
@@ -14,6 +14,8 @@ from .own_file import make_folder
 if TYPE_CHECKING:
     from ..store.database import Synchronous
     from .cells import SharedLogs
+else:
+    Synchronous = SharedLogs = Any  # start-up: annotations resolve at run time, to no more than this
 
 
 class SharesLogs(Protocol):

@@ -45,9 +45,11 @@ class TaskRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     owner: str = ""
     """Whose it is: a digest of the caller's principal; "": of whoever knows its id."""
     status: Status = "working"
+    """Its state."""
     message: str = ""
     """What is to be said about its state, for people and models."""
     created: float
+    """When it was begun."""
     updated: float
     """When its status, message or progress changed last."""
     keep: float | None = None
@@ -61,8 +63,9 @@ class TaskRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     revision: str = ""
     """The revision of MCP of its request; "" for a service."""
     progress: float | None = None
+    """How far it is, in units of its function."""
     total: float | None = None
-    """How far it is, and how far it is at its end, in units of its function."""
+    """How far it is at its end."""
     reported: OptionalRaw = None
     """The last progress of a service's method, which may be any JSON value."""
     questions: dict[str, Raw] = {}
@@ -74,7 +77,7 @@ class TaskRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     error: OptionalRaw = None
     """The error object of its request, if it failed."""
     idempotent: bool = False
-    """Whether its function may be run again after its runner was lost."""
+    """Whether its function may be run again after its runner was lost; also while it waits for its first run."""
     runs: int = 1
     """How often its function was begun, not counting those after it was handed over."""
     runner: str = ""

@@ -21,6 +21,7 @@ import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from math import inf
 from typing import Final
 
 from msgspec import Struct
@@ -60,6 +61,12 @@ LOOK: Final = 10.0
 """Seconds after which a runner looks through its tasks, for calls that it has missed and tasks that it has no more."""
 LOOKS: Final = 200
 """Tasks that it looks at then."""
+
+
+READ: Final = 4 * 1024 * 1024
+"""Bytes of records after which `list_recent` reads no more."""
+AT_ONCE: Final = 32
+"""Records that it reads at once: no more of them can be read in vain."""
 
 
 class _Stored(Struct, frozen=True):
@@ -113,11 +120,13 @@ class BusTasks:
             raise
 
     async def now(self) -> float:
+        """The Unix time by the store's clock, which never goes back."""
         return self._clock.now()
 
     # -- one task
 
     async def create(self, record: TaskRecord) -> None:
+        """Keep a new task. Raises TasksFull, LocalError for an id that another has."""
         with self._open():
             written = self._encoding.encode(record)
             check_record(self._limits, record.id, written)
@@ -151,7 +160,9 @@ class BusTasks:
                 return False
             check_shard(self._limits, ledger, others, owner, now, new=new, more=more)
             if entry is None:
-                ledger.owners.setdefault(owner, []).append(LedgerEntry(id, size, record.until, now))
+                ledger.owners.setdefault(owner, []).append(
+                    LedgerEntry(id, size, record.until, now, record.created, record.server)
+                )
             else:
                 entry.size, entry.until = size, record.until
             self._usage[shard] = shard_usage(ledger, now)
@@ -191,10 +202,13 @@ class BusTasks:
         return until is not None and until <= self._clock.now()
 
     async def read(self, id: str) -> TaskRecord | None:
+        """Return a task; None where there is none, or its time is over."""
         with self._open():
             return (await self._find_current(id)).record if is_id(id) else None
 
     async def change(self, id: str, edit: Edit) -> TaskRecord | None:
+        """Change a task in one step, unless it has ended; return it as it is then. None where there is none. Raises
+        TasksFull, and what `edit` raises."""
         with self._open():
             for turn in range(TRIES if is_id(id) else 0):
                 found = await self._find_current(id)
@@ -232,6 +246,8 @@ class BusTasks:
         return True
 
     async def list_tasks(self, owner: str, after: str, limit: int) -> list[TaskRecord]:
+        """Return tasks of an owner, the newest first, those that follow the task `after` ("": from the first). There
+        are none where that is not there."""
         with self._open():
             entries = await self._entries(owner)
             if after:
@@ -244,6 +260,28 @@ class BusTasks:
                 found += [one.record for one in stored if one.record is not None and one.record.owner == owner]
             return found
 
+    async def list_recent(
+        self, server: str, before: float | None, limit: int, *, ended: bool | None = None
+    ) -> list[TaskRecord]:
+        with self._open():
+            before, now = inf if before is None else before, self._clock.now()
+            ledgers = await asyncio.gather(*[one.read() for one in self._shards])
+            entries = [
+                entry
+                for ledger in ledgers
+                for entry in ledger.entries()
+                if entry.server == server and entry.created < before and not entry.over(now)
+            ]
+            entries.sort(key=lambda entry: -entry.created)
+            found: list[TaskRecord] = []
+            left = READ
+            while entries and len(found) < limit and (left > 0 or not found):
+                some = _within(entries[: min(AT_ONCE, limit)], left)
+                entries, left = entries[len(some) :], left - sum(entry.size for entry in some)
+                stored = [one.record for one in await asyncio.gather(*[self._find_current(one.id) for one in some])]
+                found += [one for one in stored if one is not None and ended in (None, one.ended)]
+            return found[:limit]
+
     async def _entries(self, owner: str) -> list[LedgerEntry]:
         """Return the entries of an owner, the newest first."""
         shards = [self._shards[shard_of(owner, "")]] if owner else self._shards
@@ -254,6 +292,8 @@ class BusTasks:
     # -- runners
 
     async def beat(self, runner: str) -> list[TaskRecord]:
+        """Let a runner live for `life` seconds more; return those of its tasks that call it
+        (`TaskRecord.calls_runner`)."""
         with self._open():
             await self._runners.let_live(runner)
             calling = await self._look(runner, await self._runners.calls(runner))
@@ -287,6 +327,7 @@ class BusTasks:
             await self._runners.drop(runner, gone)
 
     async def leave(self, runner: str, handed_over: tuple[str, ...] = ()) -> None:
+        """End a runner. These of its tasks wait for another one now; the others are orphans at once."""
         with self._open():
             for id in handed_over:
                 while True:
@@ -299,6 +340,8 @@ class BusTasks:
             await self._runners.stop(runner)
 
     async def claim(self, runner: str, server: str, limit: int) -> list[ClaimedTask]:
+        """Give this runner orphans of its server, at most `limit`, and return them. It lives on as after a beat: its
+        own tasks are never among them."""
         with self._open():
             await self._runners.let_live(runner)
             claimed: list[ClaimedTask] = []
@@ -346,6 +389,8 @@ class BusTasks:
     # -- what is over
 
     async def sweep(self, limit: int) -> int:
+        """Delete tasks whose time is over, at most `limit`; return their number. One that still runs is failed, and
+        deleted by a later sweep."""
         with self._open():
             if not self._usage:
                 await self._survey()
@@ -393,6 +438,7 @@ class BusTasks:
     # -- the store
 
     def measures(self) -> Mapping[str, float]:
+        """Return numbers for metrics, by name."""
         return self._counts.measures()
 
     async def close(self) -> None:
@@ -413,3 +459,12 @@ def _following(entries: list[LedgerEntry], after: str) -> list[LedgerEntry]:
     """Return the entries that follow this one."""
     at = next((n for n, entry in enumerate(entries) if entry.id == after), len(entries))
     return entries[at + 1 :]
+
+
+def _within(entries: list[LedgerEntry], size: int) -> list[LedgerEntry]:
+    """Return the first of these whose tasks have so many bytes together; at least one."""
+    for number, entry in enumerate(entries):
+        size -= entry.size
+        if size < 0 and number:
+            return entries[:number]
+    return entries

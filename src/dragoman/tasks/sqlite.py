@@ -15,6 +15,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from math import inf
 from typing import Final, TypeVar
 
 from ..jsonrpc.errors import LocalError
@@ -32,13 +33,16 @@ FORM: Final = 1
 """The form of the tables; a file of another one is not opened."""
 SPARE: Final = 1 << 20
 """Bytes that the file may have above twice `TaskLimits.total`: its tables and indexes, and pages that are half full."""
+READ: Final = 4 << 20
+"""Bytes of the records that `list_recent` reads at once, beside the first: it runs on the event loop."""
 
 _TABLES: Final = (
     """CREATE TABLE IF NOT EXISTS tasks (
         number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, owner TEXT NOT NULL, server TEXT NOT NULL, runner TEXT,
-        calls INTEGER NOT NULL, until REAL, size INTEGER NOT NULL, record BLOB NOT NULL
+        calls INTEGER NOT NULL, created REAL NOT NULL, until REAL, size INTEGER NOT NULL, record BLOB NOT NULL
     )""",
     "CREATE INDEX IF NOT EXISTS tasks_owned ON tasks (owner, number)",
+    "CREATE INDEX IF NOT EXISTS tasks_served ON tasks (server, created)",
     "CREATE INDEX IF NOT EXISTS tasks_run ON tasks (runner, server) WHERE runner IS NOT NULL",
     "CREATE INDEX IF NOT EXISTS tasks_calling ON tasks (runner) WHERE calls = 1",
     "CREATE INDEX IF NOT EXISTS tasks_ending ON tasks (until) WHERE until IS NOT NULL",
@@ -52,7 +56,8 @@ _TABLES: Final = (
     )""",
 )
 _CREATE: Final = (
-    "INSERT INTO tasks (id, owner, server, runner, calls, until, size, record) VALUES (?, ?, ?, ?, ?, ?, ?, ?) "
+    "INSERT INTO tasks (id, owner, server, runner, calls, created, until, size, record) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) "
     "ON CONFLICT (id) DO NOTHING"
 )
 _CHANGE: Final = "UPDATE tasks SET runner = ?, calls = ?, until = ?, size = ?, record = ? WHERE number = ?"
@@ -73,6 +78,17 @@ _LIST: Final = (
     "SELECT id, record FROM tasks WHERE owner = ? AND number < ? AND (until IS NULL OR until > ?) "
     "ORDER BY number DESC LIMIT ?"
 )
+_RECENT: Final = (
+    "SELECT number, size, created FROM tasks {} WHERE server = ?1 AND created < ?2 AND (until IS NULL OR until > ?3) {} "
+    "ORDER BY created DESC, number DESC LIMIT ?4"
+)
+_RECENT_OF: Final = {
+    None: _RECENT.format("", ""),
+    True: _RECENT.format("", "AND runner IS NULL"),
+    False: _RECENT.format("INDEXED BY tasks_run", "AND runner IS NOT NULL"),  # of all tasks, few have not ended
+}
+"""By whether they have ended."""
+_RECORD: Final = "SELECT id, record FROM tasks WHERE number = ?"
 _CALLING: Final = "SELECT id, record FROM tasks WHERE runner = ? AND calls = 1 AND (until IS NULL OR until > ?)"
 _ORPHANS: Final = (
     "SELECT number, owner, size, id, record, runner FROM tasks WHERE runner IN "
@@ -144,11 +160,13 @@ class SqliteTasks:
         raise LocalError(f"{self._what} {text}")
 
     async def now(self) -> float:
+        """The Unix time by the store's clock, which never goes back."""
         return self._clock.now()
 
     # -- one task
 
     async def create(self, record: TaskRecord) -> None:
+        """Keep a new task. Raises TasksFull, LocalError for an id that another has."""
         written = self._encoding.encode(record)
         check_record(self._limits, record.id, written)
         await self._write(partial(self._create, record=record, written=written))
@@ -159,7 +177,8 @@ class SqliteTasks:
         mine, all = _usage(db, record.owner)
         check_room(self._limits, record.owner, mine, all, new=True, more=size)
         runner = _runner_of(record)
-        row = (record.id, record.owner, record.server, runner, record.calls_runner, record.until, size, written)
+        kept = (record.calls_runner, record.created, record.until, size, written)
+        row = (record.id, record.owner, record.server, runner, *kept)
         if not db.execute(_CREATE, row).rowcount:
             raise LocalError(f"there is a task {record.id} already")
         if runner:
@@ -167,12 +186,15 @@ class SqliteTasks:
         _count(db, record.owner, 1, size)
 
     async def read(self, id: str) -> TaskRecord | None:
+        """Return a task; None where there is none, or its time is over."""
         if not is_id(id):
             return None
         stored = self._database.read(lambda db: db.execute(_FIND, (id,)).fetchone())
         return None if stored is None else self._current(id, stored[0])
 
     async def change(self, id: str, edit: Edit) -> TaskRecord | None:
+        """Change a task in one step, unless it has ended; return it as it is then. None where there is none. Raises
+        TasksFull, and what `edit` raises."""
         return await self._write(partial(self._change, id=id, edit=edit)) if is_id(id) else None
 
     def _change(self, db: sqlite3.Connection, id: str, edit: Edit) -> TaskRecord | None:
@@ -207,6 +229,8 @@ class SqliteTasks:
         db.execute(_CHANGE, (_runner_of(record), record.calls_runner, record.until, size + more, written, number))
 
     async def list_tasks(self, owner: str, after: str, limit: int) -> list[TaskRecord]:
+        """Return tasks of an owner, the newest first, those that follow the task `after` ("": from the first). There
+        are none where that is not there."""
         return self._database.read(partial(self._list, owner=owner, after=after, limit=limit))
 
     def _list(self, db: sqlite3.Connection, owner: str, after: str, limit: int) -> list[TaskRecord]:
@@ -218,6 +242,30 @@ class SqliteTasks:
         rows = db.execute(_LIST, (owner, last[0], self._clock.now(), limit))
         return [record for id, stored in rows if (record := self._encoding.decode(id, stored)) is not None]
 
+    async def list_recent(
+        self, server: str, before: float | None, limit: int, *, ended: bool | None = None
+    ) -> list[TaskRecord]:
+        before = inf if before is None else before
+        return self._database.read(partial(self._recent, server=server, before=before, limit=limit, ended=ended))
+
+    def _recent(
+        self, db: sqlite3.Connection, server: str, before: float, limit: int, ended: bool | None
+    ) -> list[TaskRecord]:
+        found: list[TaskRecord] = []
+        read, now = 0, self._clock.now()
+        while rows := db.execute(_RECENT_OF[ended], (server, before, now, limit)).fetchall():
+            for number, size, _ in rows:
+                read += size
+                if found and read > READ:
+                    return found
+                row = db.execute(_RECORD, (number,)).fetchone()
+                if row is not None and (record := self._encoding.decode(*row)) is not None:
+                    found.append(record)
+            if found:  # otherwise none of these can be read
+                break
+            before = rows[-1][2]
+        return found
+
     def _current(self, id: str, stored: bytes) -> TaskRecord | None:
         """Return a stored record unless its time is over."""
         record = self._encoding.decode(id, stored)
@@ -228,6 +276,8 @@ class SqliteTasks:
     # -- runners
 
     async def beat(self, runner: str) -> list[TaskRecord]:
+        """Let a runner live for `life` seconds more; return those of its tasks that call it
+        (`TaskRecord.calls_runner`)."""
         return await self._write(partial(self._beat, runner=runner))
 
     def _beat(self, db: sqlite3.Connection, runner: str) -> list[TaskRecord]:
@@ -249,6 +299,7 @@ class SqliteTasks:
         return now
 
     async def leave(self, runner: str, handed_over: tuple[str, ...] = ()) -> None:
+        """End a runner. These of its tasks wait for another one now; the others are orphans at once."""
         await self._write(partial(self._leave, runner=runner, handed_over=handed_over))
 
     def _leave(self, db: sqlite3.Connection, runner: str, handed_over: tuple[str, ...]) -> None:
@@ -261,6 +312,8 @@ class SqliteTasks:
                 self._replace(db, number, owner, size, rules.handed_over(record))
 
     async def claim(self, runner: str, server: str, limit: int) -> list[ClaimedTask]:
+        """Give this runner orphans of its server, at most `limit`, and return them. It lives on as after a beat: its
+        own tasks are never among them."""
         claimed = await self._write(partial(self._claim, runner=runner, server=server, limit=limit))
         self._counts.claimed += len(claimed)
         return claimed
@@ -281,6 +334,8 @@ class SqliteTasks:
     # -- what is over
 
     async def sweep(self, limit: int) -> int:
+        """Delete tasks whose time is over, at most `limit`; return their number. One that still runs is failed, and
+        deleted by a later sweep."""
         deleted = await self._write(partial(self._sweep, limit=limit))
         self._counts.deleted += deleted
         return deleted
@@ -302,9 +357,11 @@ class SqliteTasks:
     # -- the store
 
     def measures(self) -> Mapping[str, float]:
+        """Return numbers for metrics, by name."""
         return self._counts.measures()
 
     async def close(self) -> None:
+        """Release what it holds."""
         await self._database.close()
 
     async def _write(self, work: Work[T]) -> T:

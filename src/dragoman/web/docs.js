@@ -223,7 +223,7 @@ function Entry({ client, entry, query }) {
 
 // -- questions of a server
 
-function Question({ params, method, answer }) {
+export function Question({ params, method, answer }) {
   const elicits = method === "elicitation/create";
   const schema = isObject(params.requestedSchema) ? params.requestedSchema : {};
   const [values, set] = useState(() => initial(schema, schema) ?? {});

@@ -18,7 +18,7 @@ import contextlib
 import os
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 import msgspec
@@ -78,7 +78,7 @@ def take_worker_spec() -> WorkerSpec | None:
 class ControlPipe:
     """The pipe to the supervisor. `drain` is called on the loop when the supervisor requests it, and when it is dead.
     `report`: makes the report for the supervisor, on the loop, as one line without its end. `answer`: answers JSON-RPC
-    messages of the supervisor, likewise; without it they get an empty answer."""
+    messages of the supervisor, on the loop and by one line, too; without it they get an empty answer."""
 
     def __init__(
         self,
@@ -86,12 +86,13 @@ class ControlPipe:
         drain: Callable[[], object],
         seconds: float,
         report: Callable[[], bytes] | None = None,
-        answer: Callable[[bytes], bytes | None] | None = None,
+        answer: Callable[[bytes], Awaitable[bytes | None]] | None = None,
     ) -> None:
         self._socket = socket.socket(fileno=spec.pipe)
         self._drain = drain
         self._report = report
         self._answer = answer
+        self._answering: set[asyncio.Task[None]] = set()
         self._sending = threading.Lock()
         self._seconds = seconds
         self._loop = asyncio.get_running_loop()
@@ -104,6 +105,8 @@ class ControlPipe:
 
     def close(self) -> None:
         """Close the pipe: the worker has ended."""
+        for task in tuple(self._answering):
+            task.cancel()
         if self._report is not None:
             self._send_report().join(LAST_WORDS)
         self._over.set()
@@ -117,9 +120,14 @@ class ControlPipe:
         made = b"" if self._report is None else self._report()
         return self._send_in_thread(b"%b %b\n" % (REPORT, made))
 
-    def _send_answer(self, query: bytes) -> None:
+    def _begin_answer(self, query: bytes) -> None:
+        task = self._loop.create_task(self._send_answer(query))
+        self._answering.add(task)
+        task.add_done_callback(self._answering.discard)
+
+    async def _send_answer(self, query: bytes) -> None:
         number, _, message = query.partition(b" ")
-        made = None if self._answer is None else self._answer(message)
+        made = None if self._answer is None else await self._answer(message)
         self._send_in_thread(b"%b %b %b\n" % (ANSWER, number, made or b""))
 
     def _send_in_thread(self, line: bytes) -> threading.Thread:
@@ -136,7 +144,7 @@ class ControlPipe:
                 if word == REPORT:
                     self._on_loop(self._send_report)
                 elif word == QUERY:
-                    self._on_loop(partial(self._send_answer, query))
+                    self._on_loop(partial(self._begin_answer, query))
                 elif not draining:  # DRAIN; the pipe is read on, because the supervisor may still die
                     draining = True
                     self._on_loop(self._drain)

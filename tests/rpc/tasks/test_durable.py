@@ -15,7 +15,7 @@ from dragoman import InternalError, Service, TaskPolicy, connect, serve
 from dragoman.bus.hub import open_hub
 from dragoman.tasks import TaskSettings
 from tests.engines.wires import until
-from tests.rpc.tasks.lab import Lab, Report, becomes, reports
+from tests.rpc.tasks.lab import QUICK, Lab, Report, becomes, reports
 
 ROOT = Path(__file__).parents[3]
 
@@ -78,8 +78,9 @@ async def test_a_result_is_there_after_a_restart(tmp_path: Path) -> None:
     async with serve(first.api, urls="tcp://127.0.0.1:0") as serving, connect(serving.urls[0]) as peer:
         id = (await peer.start("train", [3])).id
         assert await peer.task(id, result=Report).result(timeout=20) == Report(3)
-    second = Lab()
-    async with serve(second.api, urls="tcp://127.0.0.1:0", tasks=path) as serving, connect(serving.urls[0]) as peer:
+    second, url = Lab(), "tcp://127.0.0.1:0"
+    limits = QUICK.but(calls=10)  # under other limits the service is served as a copy
+    async with serve(second.api, urls=url, tasks=path, limits=limits) as serving, connect(serving.urls[0]) as peer:
         assert await peer.task(id, result=Report).result(timeout=20) == Report(3)
     assert second.began == []
 
@@ -95,7 +96,7 @@ async def test_what_is_in_the_file_is_encrypted(tmp_path: Path) -> None:
     async with serve(api, urls="tcp://127.0.0.1:0") as serving, connect(serving.urls[0]) as peer:
         task = await peer.start("echo", ["a word that is seen"])
         assert await task.result(timeout=20) == "a word that is seen"
-        found = b"".join(one.read_bytes() for one in tmp_path.iterdir())
+        found = b"".join(one.read_bytes() for one in sorted(tmp_path.iterdir()))  # noqa: ASYNC240
         assert task.id.encode() in found
         assert b"a word" not in found
     assert "sixteen" not in repr(TaskSettings(keys=("a key of sixteen bytes or more",)))
@@ -121,6 +122,34 @@ async def test_a_deploy(tmp_path: Path, idempotent: bool) -> None:
             with pytest.raises(InternalError, match="stopped before it was done"):
                 await task.result(timeout=20)
             assert second.began == []
+
+
+async def test_a_task_that_waits_for_its_turn_is_run_elsewhere(tmp_path: Path) -> None:
+    """Its function was not begun, so it may be, idempotent or not; that of the one before it was."""
+    store = f"sqlite:{tmp_path / 'lab.db'}"
+
+    def served() -> tuple[Service, list[int], asyncio.Event]:
+        api, began, go = Service("lab", tasks=store, limits=QUICK), list[int](), asyncio.Event()
+
+        @api.method(task=True, concurrency=1)
+        async def one(number: int) -> int:
+            began.append(number)
+            await go.wait()
+            return number
+
+        return api, began, go
+
+    api, began, _ = served()
+    async with serve(api, urls="tcp://127.0.0.1:0") as serving, connect(serving.urls[0]) as peer:
+        first, second = await peer.start("one", [1]), await peer.start("one", [2])
+        await until(lambda: began == [1])
+    api, began, go = served()
+    go.set()
+    async with serve(api, urls="tcp://127.0.0.1:0") as serving, connect(serving.urls[0]) as peer:
+        assert await peer.task(second.id).result(timeout=20) == 2
+        with pytest.raises(InternalError, match="stopped before it was done"):
+            await peer.task(first.id).result(timeout=20)
+    assert began == [2]
 
 
 async def test_one_that_waits_goes_to_the_next_server(folder: Folder) -> None:

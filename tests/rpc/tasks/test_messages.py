@@ -92,6 +92,15 @@ async def test_what_a_function_raised_is_masked() -> None:
     assert "a detail" not in json.dumps(failed)
 
 
+async def test_a_caller_of_json_rpc_1() -> None:
+    lab = Lab(accept_v1=True)
+    lab.go.set()
+    answer = json.loads(await lab.api.answer_async(b'{"method":"tasks.start","params":["train",[3]],"id":1}') or b"")
+    assert answer["error"] is None
+    result = b'{"method":"tasks.result","params":["%b",20],"id":2}' % answer["result"]["id"].encode()
+    assert json.loads(await lab.api.answer_async(result) or b"")["result"]["result"] == {"rows": 3}
+
+
 WRONG = {
     "a method that is none": ({"method": "nope"}, -32601),
     "a method without tasks": ({"method": "add", "params": [1, 2]}, -32602),

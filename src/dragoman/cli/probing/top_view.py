@@ -97,7 +97,7 @@ class View:
         parts: list[Any] = []
         if seen["workers"]:
             parts += [_workers(seen), Text("")]
-        parts += [_services(seen), Text(""), self._calls(seen)]
+        parts += [_services(seen), *_tasks(seen), Text(""), self._calls(seen)]
         more = seen["more"] + max(0, len(seen["calls"]) - SHOWN)
         parts += [Text(f"and {more} more" if more else "", "dim"), self._methods(seen)]
         if len(seen["methods"]) > SHOWN:
@@ -139,6 +139,12 @@ def _services(seen: Look) -> Table:
     for one in seen["services"][:SHOWN]:
         _add(table, (one["service"], *(f"{one[name]:g}" for name in names), _time(one["wait_p95"])))
     return table
+
+
+def _tasks(seen: Look) -> list[Text]:
+    """How many tasks run, if any do."""
+    running = seen["figures"].get("dragoman_tasks_running", 0)
+    return [Text(f"{running:g} task{'' if running == 1 else 's'} running")] if running else []
 
 
 def _workers(seen: Look) -> Table:

@@ -314,7 +314,7 @@ def _tell_supervisor(serving: Serving, watched: Watched) -> None:
     if watched.metrics is not None:
         serving.report = partial(console.report, watched.metrics)
     if watched.watching is not None:
-        serving.answer = watched.watching.service(lambda: serving.served, serving.sources).answer
+        serving.answer = watched.watching.service(lambda: serving.served, serving.sources).answer_async
 
 
 async def _first_of(waits: Sequence[asyncio.Future[object]]) -> None:

@@ -12,7 +12,7 @@ from ...channel import Channel, Document, Exchange
 from ...jsonrpc.codec import read
 from ...jsonrpc.errors import LocalError
 from ...jsonrpc.limits import Limits
-from ...observer import Connection, Observer
+from ...observer import Connection, HasBoards, Observer
 from ...rpc.channel_peer import ChannelPeer
 from ...rpc.connections import end_peer
 from ...rpc.routing.registering import http_routes
@@ -188,6 +188,11 @@ class ServedServer(ServesService):
         from ..session.measuring import list_sessions  # noqa: PLC0415  (start-up: metrics, of sessions)
 
         return [*list_sessions(self.host, self.subscriptions.lag_of), *self.subscriptions.connections(self.name)]
+
+    def boards(self) -> list[object]:
+        """Return what the extensions have for the operator, those of included servers too."""
+        included = [board for one in self._included if isinstance(one, HasBoards) for board in one.boards()]
+        return [*self._extensions.boards(), *included]
 
     def end_connection(self, id: str) -> bool:
         """Begin to end a channel, a session or a subscription; a stream ends with its session. False if there is none

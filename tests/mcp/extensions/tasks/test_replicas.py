@@ -60,7 +60,7 @@ async def test_a_cancel_and_an_answer_reach_who_runs_it() -> None:
 
 
 async def test_who_waits_at_another_replica_is_woken() -> None:
-    async with replicas() as (one, two, here, there):
+    async with replicas() as (one, two, here, _):
         id = await begun(here)
         runner = two.tasks.access.runner
         waiting = asyncio.ensure_future(runner.wait(id, 30, lambda record: record.ended))

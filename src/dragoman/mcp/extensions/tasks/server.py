@@ -26,6 +26,7 @@ from ....rpc.middleware import Call, Next
 from ....secret import read_secrets
 from ....store.contract import StoreLost
 from ....tasks import rules
+from ....tasks.board import RunnerBoard
 from ....tasks.contract import TaskLimits, TaskStore
 from ....tasks.opening import open_tasks
 from ....tasks.policy import LEAST_KEPT, TaskPolicy, policy_of
@@ -186,6 +187,11 @@ class Tasks(ServerExtension):
             for name, value in runner.measures().items():
                 found[name] = found.get(name, 0) + value
         return found
+
+    def boards(self) -> Sequence[RunnerBoard]:
+        """Return the tasks on the running event loop, for the operator."""
+        runner = self.access.runners.get(asyncio.get_running_loop())
+        return () if runner is None else (RunnerBoard(runner, self.access.home.name),)
 
     # -- calls
 

@@ -124,6 +124,11 @@ class ServerExtension:
         servers are added up."""
         return {}
 
+    def boards(self) -> Sequence[object]:
+        """Return objects for the operator of the server, as they are on the running event loop: the console shows those
+        that it knows, such as a `tasks.contract.TaskBoard`. Called whenever somebody looks."""
+        return ()
+
 
 _OWN_OPTIONS: Final = {"tool": TOOL, "resource": RESOURCE, "prompt": PROMPT}
 
@@ -194,6 +199,10 @@ class ServerExtensions:
     def measures(self) -> dict[str, float]:
         """Return the measures of all extensions, by name."""
         return {name: value for one in self.measuring for name, value in one.measures().items()}
+
+    def boards(self) -> list[object]:
+        """Return what the extensions have for the operator."""
+        return [board for one in self.all for board in one.boards()]
 
 
 def extension_method(row: Row, function: Callable[..., Any], options: CallOptions) -> Method:
