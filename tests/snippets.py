@@ -12,18 +12,20 @@ Rules of a snippet:
 - A `.console` file is a session: `$ command`, then what it prints ("..." stands for anything in a line,
   and alone on a line for any lines). Two spaces or more between words are any space, as columns have it. A first line
   `# samples: 4711 3.2`, which is not shown, lists words that stand for any number. `dragoman serve` goes on while the
-  rest is run.
+  rest is run, or until `pkill -9 -f WORDS` kills the session's own server with these words.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import tempfile
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -44,6 +46,9 @@ SERVED = re.compile(r"^# served: (.*)$", re.MULTILINE)
 BROKERS = {"5672": "rabbitmq", "1883": "mosquitto", "4222": "nats", "6379": "redis"}
 """The ports that mean a broker, and the fixtures of `tests.engines.brokers` that start it."""
 SAMPLES = re.compile(r"\A# samples: (.*)\n")
+STATE = Path(tempfile.mkdtemp(prefix="dragoman-state-"))
+"""The reader's folder for state."""
+atexit.register(shutil.rmtree, STATE, ignore_errors=True)
 LINES = 60.0
 """Seconds for a command; what hangs is killed."""
 
@@ -56,7 +61,8 @@ def environment() -> dict[str, str]:
     of the command reach what the pages show, and it doubles the time of each command."""
     ours = ("COVERAGE_", "DRAGOMAN_", "FORCE_COLOR", "NO_COLOR")
     plain = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-    return plain | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "COLUMNS": "200"}
+    own = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "COLUMNS": "200"}
+    return plain | own | {"XDG_STATE_HOME": str(STATE)}
 
 
 def folder(source: Path, place: Path, ports: Mapping[str, str]) -> Path:
@@ -103,9 +109,11 @@ def serving(words: Sequence[str], work: Path, ports: dict[str, str]) -> Iterator
     assert process.returncode == 0
 
 
-def anywhere(text: str, ports: Mapping[str, str]) -> str:
-    """The text with brokers where they are, and every other address on any free port."""
-    return ADDRESS.sub(lambda found: f"127.0.0.1:{ports.get(found[1], 0) if found[1] in BROKERS else 0}", text)
+def anywhere(text: str, ports: Mapping[str, str], again: Collection[str] = ()) -> str:
+    """The text with brokers where they are, and every other address on any free port, but those of `again` where they
+    were."""
+    known = (*BROKERS, *again)
+    return ADDRESS.sub(lambda found: f"127.0.0.1:{ports.get(found[1], 0) if found[1] in known else 0}", text)
 
 
 def note_ports(words: Sequence[str], urls: Sequence[str], ports: dict[str, str]) -> None:
@@ -182,6 +190,8 @@ class Session:
         self.ports: dict[str, str] = dict(engines)
         self.work = folder(path, place, {})
         self.status = 0
+        self._again: frozenset[str] = frozenset()
+        """The placeholders of servers that were killed."""
         self._processes: list[subprocess.Popen[str]] = []
         self.absent: list[str] = []
         text = path.read_text()
@@ -195,6 +205,8 @@ class Session:
             for command, expected in self._steps:
                 if command.startswith("dragoman serve"):
                     self._serve(command, expected)
+                elif command.startswith("pkill -9 -f "):
+                    self._kill(command.removeprefix("pkill -9 -f "))
                 else:
                     self._command(command, expected)
         finally:
@@ -225,6 +237,14 @@ class Session:
         self.status = done.returncode
         self._compare(command, expected, done.stdout.splitlines())
 
+    def _kill(self, words: str) -> None:
+        """Kill the servers of this session whose command has these words, and no others of the machine."""
+        for process in [one for one in self._processes if words in " ".join(map(str, one.args))]:
+            process.kill()
+            process.communicate()
+            self._processes.remove(process)
+            self._again = frozenset(self.ports)
+
     def _keep_closed(self, command: str) -> None:
         """A port without a server is one that refuses."""
         for port in ADDRESS.findall(command):
@@ -233,7 +253,7 @@ class Session:
 
     def _serve(self, command: str, expected: list[str]) -> None:
         process = subprocess.Popen(
-            ["bash", "-c", "exec " + anywhere(command, self.ports)],
+            ["bash", "-c", "exec " + anywhere(command, self.ports, self._again)],
             cwd=self.work,
             env=environment(),
             stdout=subprocess.PIPE,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import tempfile
+from pathlib import Path
 
 _OTHERS = 0o077
 _LINKS = ("/dev/", "/proc/")
@@ -48,3 +50,33 @@ def _deny_others(file: int, path: str) -> None:
     except PermissionError:
         mode = f"{stat.S_IMODE(state.st_mode):04o}"
         raise OSError(errno.EPERM, f"others may read or write it ({mode}) and it is another user's", path) from None
+
+
+def state_folder(name: str) -> Path:
+    """Return the folder `dragoman/NAME` in the user's folder for state (XDG_STATE_HOME, else ~/.local/state). Raises
+    RuntimeError where the user has no home."""
+    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(base) / "dragoman" / name
+
+
+def ensure_private(folder: Path) -> Path:
+    """Make a folder that is its user's alone, and return it. Raises OSError where it cannot be made, and for one that
+    others may enter."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    state = folder.stat()
+    if hasattr(os, "geteuid") and (state.st_uid != os.geteuid() or state.st_mode & _OTHERS):
+        raise OSError(f"{folder} must be the user's own, with mode 0700")
+    return folder
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Write a file with the permissions 0600, under another name first, so that nobody reads half of it. Raises
+    OSError."""
+    file, made = tempfile.mkstemp(".tmp", dir=path.parent)  # with mode 0600
+    try:
+        with open(file, "wb") as writing:
+            writing.write(content)
+        os.replace(made, path)
+    except BaseException:
+        os.unlink(made)
+        raise

@@ -97,6 +97,14 @@ app = Server("shop")
 def order(item: str, count: int = 1, tags: list[str] = [], gift: bool = False) -> str:
     return item
 """,
+    "lab.py": """\
+from dragoman.mcp import Server, Tasks
+app = Server("lab", extensions=[Tasks()])
+
+@app.tool(task=True)
+def train(rows: int) -> str:
+    return f"{rows} rows"
+""",
     "mcp.json": '{"mcpServers": {'
     + ", ".join(
         f'"{name}": {{"command": "{sys.executable}", "args": ["-m", "dragoman", "serve", "{name}.py", "stdio:", "--quiet"]}}'
@@ -109,8 +117,20 @@ def order(item: str, count: int = 1, tags: list[str] = [], gift: bool = False) -
 SERVER = "from calculator import api\napi.run('stdio:')\n"
 RUN_ON = ("serve", "listen", "bench", "demo", "auth", "console")
 """Commands that end by a signal, measure, or open a browser at another server."""
-FOREIGN = ("example.org", "npx", "pylsp", "redis:", ":8332", "report.json", "> ~/", "--install", "--kill", "--secret")
-"""Examples that need what a test has not: another host, a program, the user's home folder, a call."""
+FOREIGN = (
+    "example.org",
+    "npx",
+    "pylsp",
+    "redis:",
+    ":8332",
+    "report.json",
+    "> ~/",
+    "--install",
+    "--kill",
+    "--secret",
+    " ID",
+)
+"""Examples that need what a test has not: another host, a program, the user's home folder, a call, a task."""
 
 
 def examples() -> list[str]:

@@ -1,9 +1,9 @@
 """The server that the official conformance suite drives: `python -m tests.conformance.server --port 3001`, endpoint
 /mcp.
 
-Everything the suite asks for is here or in the two modules beside it (`content`: results of every kind; `questions`:
-what asks the client), and a few tools more for what the specification says and the suite does not look at. It is
-written with dragoman's public face alone.
+Everything the suite asks for is here or in the modules beside it (`content`: results of every kind; `questions`: what
+asks the client; `tasks`: what goes on as a task), and a few tools more for what the specification says and the suite
+does not look at. It is written with dragoman's public face alone.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from typing import Annotated, Any
 
 from dragoman import serve
 from dragoman.mcp import Context, Header, Server, ToolError
+from dragoman.mcp.extensions.tasks import Tasks
 
 from .content import contents
 from .questions import questions
+from .tasks import tasks
 
 PAUSE = 0.05
 """Seconds between the messages of a tool that speaks while it works."""
@@ -49,9 +51,10 @@ SCHEMA_2020_12: dict[str, Any] = {
 
 def server(*, state_life: float = 600) -> Server:
     """The whole server. `state_life`: seconds for which a `requestState` is good."""
-    app = Server("conformance", version="1.0.0", title="Conformance", state_life=state_life)
+    app = Server("conformance", version="1.0.0", title="Conformance", state_life=state_life, extensions=[Tasks()])
     contents(app)
     questions(app)
+    tasks(app)
     working(app)
     changing(app)
     headers(app)

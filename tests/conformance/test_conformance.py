@@ -29,7 +29,20 @@ PATIENCE = 280.0
 SERVER_SCORE = {"2025-11-25": 30, "2026-07-28": 37}
 SERVER_BESIDES = {
     "2025-11-25": ["server-session-lifecycle", "json-schema-2020-12", "server-sse-polling"],
-    "2026-07-28": ["json-schema-2020-12", "http-header-validation", "http-custom-header-server-validation"],
+    "2026-07-28": [
+        "json-schema-2020-12",
+        "http-header-validation",
+        "http-custom-header-server-validation",
+        "tasks-lifecycle",
+        "tasks-capability-negotiation",
+        "tasks-wire-fields",
+        "tasks-request-state-removal",
+        "tasks-mrtr-input",
+        "tasks-request-headers",
+        "tasks-dispatch-and-envelope",
+        "tasks-required-task-error",
+        "tasks-mrtr-composition",
+    ],
 }
 """Scenarios that are in no score, and pass as well."""
 CLIENT = {

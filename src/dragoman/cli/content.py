@@ -16,12 +16,27 @@ from msgspec import Struct
 from rich.padding import Padding
 from rich.text import Text
 
+from .exit_status import ANSWERED_WITH_ERROR, FINE
+from .options import Output
 from .terminal import clean, err, out, show_json
 
 
 def safe(text: str) -> str:
     """Text from a peer, made safe for a terminal; tabs are kept."""
     return "\t".join(map(clean, text.split("\t")))
+
+
+def show_tool_result(result: dict[str, Any], output: Output) -> int:
+    """The result of a tool on stdout, the text of one that failed on stderr; the exit status."""
+    failed = result.get("isError") is True
+    if output.json:
+        output.write({"result": result})
+    elif failed:
+        text = "\n".join(block_text(block) for block in result.get("content", []))
+        err.print(Text.assemble(("tool error  ", "bold red"), text or "it gives no reason"), soft_wrap=True)
+    else:
+        show_result(result)
+    return ANSWERED_WITH_ERROR if failed else FINE
 
 
 def show_result(result: dict[str, Any]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import os
-import tempfile
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from ..net.urls import printable
-from ..private_files import open_private
+from ..private_files import ensure_private, open_private, state_folder, write_private
 
 log: logging.Logger = logging.getLogger("dragoman")
 
@@ -38,10 +38,8 @@ class ListedConsole(Struct, frozen=True):
 
 
 def folder() -> Path:
-    """Return the folder: `dragoman/consoles` in the user's folder for state (XDG_STATE_HOME, else ~/.local/state).
-    Raises RuntimeError where the user has no home."""
-    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(base) / "dragoman" / "consoles"
+    """Return the folder of the files. Raises RuntimeError where the user has no home."""
+    return state_folder("consoles")
 
 
 @contextmanager
@@ -49,15 +47,13 @@ def listed(name: str, url: str) -> Iterator[None]:
     """List a console while the block runs. Where that cannot be, it is only not found, and a warning says so."""
     path: Path | None = None
     try:
-        where = _ensure(folder())
+        where = ensure_private(folder())
         content = msgspec.json.encode(
             ListedConsole(printable(name[:LONGEST_NAME], LONGEST_NAME), url, os.getpid(), time())
         )
-        file, made = tempfile.mkstemp(".tmp", dir=where)  # with mode 0600
-        with open(file, "wb") as writing:
-            writing.write(content)
-        path = where / f"{os.getpid()}-{Path(made).stem}.json"
-        os.replace(made, path)
+        new = where / f"{os.getpid()}-{secrets.token_hex(4)}.json"
+        write_private(new, content)
+        path = new
     except (OSError, RuntimeError) as fault:
         log.warning(
             "`dragoman console` does not find this console, which cannot be listed: %s; let XDG_STATE_HOME name a "
@@ -91,14 +87,6 @@ def read_listed() -> list[ListedConsole]:
             with suppress(OSError):
                 path.unlink(missing_ok=True)
     return sorted(found, key=lambda one: -one.began)
-
-
-def _ensure(where: Path) -> Path:
-    where.mkdir(mode=0o700, parents=True, exist_ok=True)
-    state = where.stat()
-    if hasattr(os, "geteuid") and (state.st_uid != os.geteuid() or state.st_mode & 0o077):
-        raise OSError(f"{where} must be the user's own, with mode 0700")
-    return where
 
 
 def _runs(pid: int) -> bool:

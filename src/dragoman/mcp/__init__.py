@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from .client.extending import ClientExtension, OutgoingCall, PendingResult
     from .client.handlers import Declined
     from .client.subscriptions import Changed, Subscription
+    from .extensions.tasks.client import TaskHandle, TasksClient
+    from .extensions.tasks.following import TaskStatus
+    from .extensions.tasks.policy import TaskPolicy
+    from .extensions.tasks.server import Tasks
     from .protocol.errors import ResourceNotFound, ToolError
     from .protocol.extension import Extension, ResultType, StatefulForm, Topic
     from .protocol.foreign import ForeignContent
@@ -79,6 +83,10 @@ else:
             "client.extending": "ClientExtension OutgoingCall PendingResult",
             "client.handlers": "Declined",
             "client.subscriptions": "Changed Subscription",
+            "extensions.tasks.client": "TaskHandle TasksClient",
+            "extensions.tasks.following": "TaskStatus",
+            "extensions.tasks.policy": "TaskPolicy",
+            "extensions.tasks.server": "Tasks",
             "protocol.errors": "ResourceNotFound ToolError",
             "protocol.extension": "Extension ResultType StatefulForm Topic",
             "protocol.foreign": "ForeignContent",
@@ -170,6 +178,11 @@ __all__ = [
     "ServerHome",
     "StatefulForm",
     "Subscription",
+    "TaskHandle",
+    "TaskPolicy",
+    "TaskStatus",
+    "Tasks",
+    "TasksClient",
     "TextContent",
     "Tool",
     "ToolAnnotations",

@@ -159,11 +159,21 @@ async def open_connection(
     if url.tls:
         more |= {"ssl": tls or ssl.create_default_context(), "server_hostname": host}
         more["ssl_shutdown_timeout"] = TLS_GOODBYE
-    if isinstance(loop, asyncio.BaseEventLoop):  # no uvloop
+    # for one address there is nothing to race, and asyncio's race forgets a socket if it is cancelled at its end
+    if isinstance(loop, asyncio.BaseEventLoop) and not _is_address(address or host):  # no uvloop
         more["happy_eyeballs_delay"] = _NEXT_ADDRESS
     transport, made = await loop.create_connection(make, address or host, url.port, **more)
     keep_alive(transport.get_extra_info("socket"))  # a channel may be silent for hours
     return transport, made
+
+
+def _is_address(host: str) -> bool:
+    """Whether a host is an IP address and no name."""
+    for family in (socket.AF_INET, socket.AF_INET6):
+        with contextlib.suppress(OSError, ValueError):
+            socket.inet_pton(family, host)
+            return True
+    return False
 
 
 def cannot_dial(url: Url, fault: BaseException) -> Broken:

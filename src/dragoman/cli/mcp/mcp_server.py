@@ -23,7 +23,7 @@ from ...channel import Broken
 from ...jsonrpc.errors import MethodNotFound
 from ...jsonrpc.limits import CLIENT
 from ...jsonrpc.options import nearest_name
-from ...mcp import Client
+from ...mcp import Client, TasksClient
 from ...mcp.client.http.refusals import HttpRefused
 from ...mcp.protocol.encoding import encode
 from ...mcp.protocol.params import CallToolResult, GetPromptResult
@@ -112,10 +112,15 @@ def only_server(words: Sequence[str], options: McpOptions, instead: str) -> host
 
 @asynccontextmanager
 async def server_at(
-    host: hosts.HostServer, options: McpOptions, title: str, on_notification: OnNotification | None = None
+    host: hosts.HostServer,
+    options: McpOptions,
+    title: str,
+    on_notification: OnNotification | None = None,
+    *,
+    answers: bool = True,
 ) -> AsyncIterator[tuple[Client, Bar]]:
     """A client of the server, closed at the end, and the progress line. `on_notification` receives
-    notifications. Raises what `Client` raises, and Usage."""
+    notifications; `answers`: whether questions are answered, or left open. Raises what `Client` raises, and Usage."""
     if options.revision is not None and options.revision not in REVISIONS:
         near = nearest_name(options.revision, REVISIONS, 0.9)
         there = f"did you mean {near}?" if near else f"the revisions are {', '.join(REVISIONS)}"
@@ -138,8 +143,9 @@ async def server_at(
                 version=__version__,
                 revision=options.revision,
                 timeout=seconds,
-                on_elicit=asker.reply,
-                on_elicit_url=asker.reply,
+                on_elicit=asker.reply if answers else _leave_open,
+                on_elicit_url=asker.reply if answers else _leave_open,
+                extensions=[TasksClient()],
                 on_log=_log if on_notification is None else None,
                 on_notification=on_notification,
                 headers=headers,
@@ -161,14 +167,24 @@ async def server_at(
             yield client, bar
 
 
+async def _leave_open(question: Any) -> None:
+    """Answer a question never: somebody else may."""
+    await asyncio.Event().wait()
+
+
 def with_client(
-    host: hosts.HostServer, options: McpOptions, title: str, work: Callable[[Client, Bar], Awaitable[T]]
+    host: hosts.HostServer,
+    options: McpOptions,
+    title: str,
+    work: Callable[[Client, Bar], Awaitable[T]],
+    *,
+    answers: bool = True,
 ) -> T:
-    """Run `work` with a client of the server and the progress line; returns its result. Raises what `server_at`
-    raises."""
+    """Run `work` with a client of the server and the progress line; returns its result. `answers`: as for `server_at`,
+    which raises what this raises."""
 
     async def run() -> T:
-        async with server_at(host, options, title) as (client, bar):
+        async with server_at(host, options, title, answers=answers) as (client, bar):
             return await work(client, bar)
 
     return asyncio.run(run())

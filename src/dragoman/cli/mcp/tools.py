@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 import msgspec
 from cyclopts import App, Parameter
-from rich.text import Text
 
 from ...jsonrpc.errors import RpcError
 from ...mcp import CallToolResult, Client, Tool
 from ..advice import about_name, list_offered, probing, suggest
 from ..arguments import params_of
-from ..content import block_text, show_result
-from ..exit_status import ANSWERED_WITH_ERROR, FINE, Usage
+from ..content import show_tool_result
+from ..exit_status import FINE, Usage
 from ..fields import arguments_of
 from ..options import OUTPUT, Output
 from ..progress import Bar
-from ..terminal import err
 from .listing import KINDS, list_command
 from .mcp_server import (
     MCP_OPTIONS,
@@ -30,6 +29,7 @@ from .mcp_server import (
     server_and_rest,
     with_client,
 )
+from .tasks import begin
 
 app: App = App(
     name="tools",
@@ -60,6 +60,8 @@ Examples:
   dragoman tool forecast city=Beijing -- python weather.py
   dragoman tool shop.py order item=tea count=3 'tags=["hot"]' gift=yes
   dragoman tool shop.py order item=tea --answer confirm=yes
+  dragoman tool lab.py train rows=3 --task            print the task's id
+  dragoman tool lab.py train rows=3 --task --wait     and wait for its result
 
 {SERVER_WORDS}
 
@@ -107,6 +109,8 @@ def _raise_unknown(name: str, there: Sequence[Tool]) -> list[Tool]:
 def tool(
     *words: Annotated[str, Parameter(name="SERVER NAME [ARGUMENT=VALUE...]")],
     arguments: Whole = None,
+    task: bool = False,
+    wait: bool = False,
     options: McpOptions = MCP_OPTIONS,
     output: Output = OUTPUT,
 ) -> int:
@@ -118,27 +122,35 @@ def tool(
         The server, the tool's name, and the arguments as name=value.
     arguments
         All arguments at once: JSON, @FILE, or - for stdin.
+    task
+        Print the id of the task that the call becomes, and end; dragoman tasks has the rest.
+    wait
+        With --task: say the id on stderr, wait for the result, and print that; Ctrl-C lets the task go on.
     """
     host, rest = server_and_rest(words, options)
     if not rest:
         raise Usage("say which tool: dragoman tools lists them")
-    result = with_client(host, options, rest[0], lambda client, bar: _call(client, bar, rest[0], rest[1:], arguments))
-    shown = plain(result)
-    if output.json:
-        output.write({"result": shown})
-    else:
-        if result.is_error is True:
-            _show_failure(shown)
-        else:
-            show_result(shown)
-    return ANSWERED_WITH_ERROR if result.is_error is True else FINE
+    if wait and not task:
+        raise Usage("--wait needs --task: without it the result is waited for anyway")
+    name, given = rest[0], (rest[1:], arguments)
+
+    async def work(client: Client, bar: Bar) -> CallToolResult | None:
+        async with _named(client, name, given) as typed:
+            if task:
+                return await begin(client, bar, host, name, typed, wait=wait, output=output)
+            return await client.call_tool(name, typed, on_progress=lambda said: bar.show(plain(said)))
+
+    result = with_client(host, options, name, work)
+    return FINE if result is None else show_tool_result(plain(result), output)
 
 
-async def _call(client: Client, bar: Bar, name: str, words: Sequence[str], whole: str | None) -> CallToolResult:
+@asynccontextmanager
+async def _named(client: Client, name: str, given: tuple[Sequence[str], str | None]) -> AsyncIterator[dict[str, Any]]:
+    """The arguments of a tool, typed by its schema; an error of its call gets advice, if it is about the name."""
     there = {tool.name: tool for tool in await list_offered(client.list_tools())}
-    given = _typed_arguments(there, name, words, whole, "--arguments")
+    typed = _typed_arguments(there, name, *given, "--arguments")
     try:
-        return await client.call_tool(name, given, on_progress=lambda said: bar.show(plain(said)))
+        yield typed
     except RpcError as error:
         async with probing():
             about_name(error, "tool", name, there, await list_others(client, "tool"))
@@ -163,9 +175,3 @@ async def arguments_for(client: Client, name: str, words: Sequence[str], whole: 
     if name not in there:
         _raise_unknown(name, [*there.values()])
     return _typed_arguments(there, name, words, whole, "--params")
-
-
-def _show_failure(result: Mapping[str, Any]) -> None:
-    """Print the text of a failed tool on stderr."""
-    text = "\n".join(block_text(block) for block in result.get("content", []))
-    err.print(Text.assemble(("tool error  ", "bold red"), text or "it gives no reason"), soft_wrap=True)

@@ -14,7 +14,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
 from functools import wraps
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -24,7 +24,7 @@ from ...rpc.background import Portal, blocking, run
 from ..protocol.params import SubscriptionFilter
 from ..protocol.revisions import Revision
 from ..protocol.types import Implementation, ServerCapabilities
-from .client import Client
+from .client import Client, E
 from .subscriptions import Changed, Subscription
 
 __all__ = ["BlockingClient", "BlockingSubscription", "connect"]
@@ -126,6 +126,24 @@ class BlockingClient:
             uris, tools=tools, prompts=prompts, resources=resources, topics=topics, again=again
         )
         return BlockingSubscription(self._portal, inner)
+
+    def extension(self, kind: type[E]) -> E:
+        """Return this client's extension of a class, as `Client.extension`; `run` and `each` call its functions."""
+        return self._client.extension(kind)
+
+    def run(self, function: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **options: P.kwargs) -> T:
+        """Call an async function that belongs to this client, such as one of an extension, and return its result:
+        `client.run(tasks.start, "train", {"rows": 3})`. Raises what it raises."""
+        return self._portal.run(lambda: function(*args, **options))
+
+    def each(self, source: AsyncIterator[T]) -> Iterator[T]:
+        """Iterate over what belongs to this client, such as `handle.follow()`."""
+        while True:
+            try:
+                found = self._portal.take(source)
+            except StopIteration:
+                return
+            yield found
 
 
 class BlockingSubscription:

@@ -111,7 +111,7 @@ class ClientCalls:
         """Return a tool's result, checked against its output schema, and its JSON text."""
         body = to_json(_ToolParams(name, arguments))
         if self._preparing:
-            body, plan = self._prepare(TOOL, name, body, plan)
+            body, plan = await self._prepare(TOOL, name, body, plan)
         known = self._tools.get(name)
         headers = mirror(known.marked, arguments) if known is not None and known.marked else None
         began = 0.0 if plan.total is None else monotonic()
@@ -150,7 +150,7 @@ class ClientCalls:
         """Return the result of a prompt or resource, and whether it must not be cached, because the server asked
         questions before, or an extension settled it. `name`: the name or URI, for the HTTP headers."""
         if self._preparing:
-            body, plan = self._prepare(method, name, body, plan)
+            body, plan = await self._prepare(method, name, body, plan)
         tokens, begun = self._tokens(plan)
 
         async def trip(body: bytes) -> Raw:
@@ -199,7 +199,7 @@ class ClientCalls:
             raise error
 
     async def _list_schemas(self) -> None:
-        """List the tools once, for their output schemas; a server that does not list its tools has none."""
+        """List the tools once, for what is to be known of them; of a server that does not list them, nothing is."""
         try:
             await self._refresh()
         except (RpcError, BadAnswer) as error:
@@ -225,7 +225,7 @@ class ClientCalls:
     async def request_raw(self, row: Row, body: bytes, name: str | None, plan: CallPlan) -> Raw:
         """Return the complete result of any method as the JSON text that came, after all rounds."""
         if self._preparing:
-            body, plan = self._prepare(row.name, name, body, plan)
+            body, plan = await self._prepare(row.name, name, body, plan)
         tokens, begun = self._tokens(plan)
         headers = None
         if row.name == TOOL and name is not None and (known := self._tools.get(name)) is not None and known.marked:
@@ -352,13 +352,25 @@ class ClientCalls:
 
     # -- what extensions add
 
-    def _prepare(self, method: str, name: str | None, body: bytes, plan: CallPlan) -> tuple[bytes, CallPlan]:
+    async def _prepare(self, method: str, name: str | None, body: bytes, plan: CallPlan) -> tuple[bytes, CallPlan]:
         """Return the params of a call with the members that extensions add, and its plan with their members of
-        `_meta`. Raises LocalError for what `prepare` returned in place of members."""
-        era = self._session.era
-        known = self._tools.get(name) if method == TOOL and name is not None else None
-        tool = None if known is None else known.tool
-        call = OutgoingCall(method=method, name=name, revision=era.revision, capabilities=era.capabilities, tool=tool)
+        `_meta`. Raises LocalError for what `prepare` returned in place of members, CallTimeout if the call's `total` is
+        over while the tools are listed."""
+        call = self._outgoing(method, name)
+        if (
+            method == TOOL
+            and call.tool is None
+            and not self._tools.listed
+            and any(one.needs_tool(call) for one in self._preparing)
+        ):
+            try:
+                async with asyncio.timeout(plan.total) as clock:
+                    await self._list_schemas()
+            except TimeoutError:
+                if not clock.expired():
+                    raise
+                raise CallTimeout(f"{method}: no result within {plan.total} s in all") from None
+            call = self._outgoing(method, name)
         added: dict[str, Any] = {}
         meta: dict[str, Any] = {}
         for one in self._preparing:
@@ -374,3 +386,10 @@ class ClientCalls:
         if added:
             body = to_json({**added, **decode(body, dict[str, Raw])})
         return body, plan
+
+    def _outgoing(self, method: str, name: str | None) -> OutgoingCall:
+        """Return a call as extensions see it before it is made."""
+        era = self._session.era
+        known = self._tools.get(name) if method == TOOL and name is not None else None
+        tool = None if known is None else known.tool
+        return OutgoingCall(method=method, name=name, revision=era.revision, capabilities=era.capabilities, tool=tool)

@@ -64,7 +64,7 @@ from .extending import ClientExtension, check_extensions
 from .extension_client import ClientFunctions, ExtensionClient
 from .extension_functions import ExtensionFunctions
 from .handlers import OWN_HANDLERS, AnswerOptions, OnElicit, OnSample, QuestionHandlers, RootsSource
-from .multi_round_trip import ROUNDS, UrlElicitations, answer_questions, complete_result
+from .multi_round_trip import ROUNDS, UrlElicitations, answer_questions, complete_result, read
 from .negotiation import PROBE, ClientProfile
 from .notifications import NotificationRouter, OnLog, OnNotification, progress_receiver
 from .options import CLIENT_OPTIONS, HANDLER_OPTIONS, OnProgress, RequestOptions, VersionedOptions
@@ -80,6 +80,7 @@ else:
     SSLContext = Hook = Any  # start-up: annotations resolve at run time, to no more than this
 
 T = TypeVar("T")
+E = TypeVar("E", bound=ClientExtension)
 _TOKEN = "progressToken"
 _LISTS: Final = {
     "tools/list": "tools",
@@ -185,7 +186,10 @@ class Client:
         session = self._session
         used = ClientFunctions(
             session=session,
+            call_tool=self.call_tool,
             request=self.request,
+            request_raw=self.request_raw,
+            tool_result=self._tool_result,
             notify=self.notify,
             subscribe=self.subscribe,
             answer=self._answer,
@@ -200,6 +204,8 @@ class Client:
             self._refresh,
             lambda own: ExtensionClient(used, own),
         )
+        for one in self._extensions.functions:
+            one.attach(ExtensionClient(used))
         functions = ExtensionFunctions(self._extensions, ExtensionClient(used), lambda: session.spoken)
         router.hear, router.progressed = functions.hear, self._calls.progressed
         session.answer_extension = functions.answer
@@ -390,6 +396,14 @@ class Client:
             f"{(near and near != method and f'; did you mean {near}?') or ''}"
         )
 
+    def extension(self, kind: type[E]) -> E:
+        """Return this client's extension of a class, which has functions of its own, as in
+        `client.extension(TasksClient).start("train")`. Raises LocalError if it has none."""
+        for one in self._extensions.functions:
+            if isinstance(one, kind):
+                return one
+        raise LocalError(f"this client has no {kind.__name__}: Client(..., extensions=[{kind.__name__}(...)])")
+
     async def _answer(self, requests: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Raw]:
         """Answer the questions that an extension got; `own`: the options of its call that answer them."""
         answering = self._answering.with_own(own) if own else self._answering
@@ -438,11 +452,7 @@ class Client:
         BadAnswer for a result that does not fit the tool's output schema or `result`, Declined if a question of the
         tool was declined here."""
         found, raw = await self._calls.call_tool(name, arguments, self._plan("call_tool", options))
-        if result is None:
-            return found
-        if found.is_error is True:
-            raise ToolError(found.text)
-        return convert_result(result, raw, found)
+        return found if result is None else _converted(result, raw, found)
 
     async def read_resource(
         self,
@@ -599,6 +609,13 @@ class Client:
 
     # -- one call
 
+    def _tool_result(self, name: str | None, raw: Raw, result: Any) -> Any:
+        """Read a tool's result that an extension got, as `call_tool` does."""
+        found = read("tools/call", raw, CallToolResult)
+        if name is not None:
+            self._tools.verify(name, found)
+        return found if result is None else _converted(result, raw, found)
+
     def _plan(
         self,
         method: str,
@@ -661,6 +678,14 @@ class Client:
     def _lost(self, why: Any) -> None:
         self._cache.clear()
         self._subscriptions.in_session.lost(why)
+
+
+def _converted(kind: Any, raw: Raw, found: CallToolResult) -> Any:
+    """Return a tool's result as `kind`. Raises ToolError for that of a tool that failed, BadAnswer if it does not
+    fit."""
+    if found.is_error is True:
+        raise ToolError(found.text)
+    return convert_result(kind, raw, found)
 
 
 def _size(found: ReadResourceResult) -> int:

@@ -64,9 +64,23 @@ class ClientExtension:
 
     declares: Extension
     """The declaration for both ends."""
+    _client: ExtensionClient | None = None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}, {self.declares.name}>"
+
+    @property
+    def client(self) -> ExtensionClient:
+        """The client that it was given to, outside of any call. Raises LocalError where it was given to none."""
+        if self._client is None:
+            raise LocalError(f"{type(self).__name__} belongs to no client: give it to one, Client(extensions=[...])")
+        return self._client
+
+    def attach(self, client: ExtensionClient) -> None:
+        """Belong to this client from now on. Raises LocalError for a second one."""
+        if self._client is not None:
+            raise LocalError(f"{type(self).__name__} belongs to another client: make one for each")
+        self._client = client
 
     @property
     def answers(self) -> Mapping[str, ExtensionFunction]:
@@ -95,6 +109,11 @@ class ClientExtension:
         Called for `call_tool`, `get_prompt`, `read_resource` and `request`, before the first round trip."""
         return {}
 
+    def needs_tool(self, call: OutgoingCall) -> bool:
+        """Return whether `prepare` has to know the tool of this call, which was not listed yet: then the client lists
+        the tools first. A tool that the server does not list stays None."""
+        return False
+
     async def settle(self, pending: PendingResult) -> Struct | Mapping[str, Any] | Raw:
         """Return the method's own result for a call that ended in one of this extension's results: as a Struct, as JSON
         values, or as JSON text. What it raises, the call raises.
@@ -118,6 +137,8 @@ class ClientExtensions(Struct, frozen=True):
     """The functions for notifications of the server, by method."""
     preparing: tuple[ClientExtension, ...]
     """The extensions that add members to calls."""
+    functions: tuple[ClientExtension, ...]
+    """The extensions that have functions, in the order in which they were given."""
 
 
 def check_extensions(given: Iterable[Extension | ClientExtension]) -> ClientExtensions:
@@ -128,6 +149,7 @@ def check_extensions(given: Iterable[Extension | ClientExtension]) -> ClientExte
     answers: dict[str, ExtensionFunction] = {}
     heard: dict[str, ExtensionFunction] = {}
     preparing: list[ClientExtension] = []
+    functions: list[ClientExtension] = []
     for one in given:
         if isinstance(one, ClientExtension):
             if not isinstance(getattr(one, "declares", None), Extension):
@@ -135,6 +157,7 @@ def check_extensions(given: Iterable[Extension | ClientExtension]) -> ClientExte
             if one.declares.results and not overrides(one, ClientExtension, "settle"):
                 raise LocalError(f"{type(one).__name__}: {one.declares.name} has results of its own: `settle` them")
             declared.append(one.declares)
+            functions.append(one)
             settlers.update(dict.fromkeys(one.declares.results, one))
             answers.update(_answers(one))
             for method, function in _heard(one).items():
@@ -153,7 +176,8 @@ def check_extensions(given: Iterable[Extension | ClientExtension]) -> ClientExte
         else:
             raise LocalError(f"an extension is an Extension or a ClientExtension, and not {one!r:.100}")
     declarations = Extensions(declared)
-    return ClientExtensions(declarations, settlers, _forms(declarations), answers, heard, tuple(preparing))
+    forms = _forms(declarations)
+    return ClientExtensions(declarations, settlers, forms, answers, heard, tuple(preparing), tuple(functions))
 
 
 def _answers(one: ClientExtension) -> dict[str, ExtensionFunction]:

@@ -17,12 +17,15 @@ if TYPE_CHECKING:
 
 
 class ClientFunctions(Struct, frozen=True, kw_only=True):
-    """The functions of a client that its extensions may call: `Client.request`, `notify` and `subscribe`, and
+    """The functions of a client that its extensions may call: those of `Client` with the same names;
     `answer(requests, own)`, which answers the server's questions by the functions `own` of a call, else by the
-    client's."""
+    client's; and `tool_result(name, raw, result)`, which reads a tool's result as `call_tool` does."""
 
     session: ClientSession
+    call_tool: Callable[..., Awaitable[Any]]
     request: Callable[..., Awaitable[Any]]
+    request_raw: Callable[..., Awaitable[Raw]]
+    tool_result: Callable[[str | None, Raw, Any], Any]
     notify: Callable[..., Awaitable[None]]
     subscribe: Callable[..., Subscription]
     answer: Callable[[Mapping[str, Any], Mapping[str, Any]], Awaitable[dict[str, Raw]]]
@@ -46,6 +49,12 @@ class ExtensionClient:
         """What the server declared that it can do."""
         return self._client.session.era.capabilities
 
+    @property
+    def comes_back(self) -> bool:
+        """Whether a request that failed for want of a connection may succeed later: there is a channel, or it may be
+        opened again."""
+        return self._client.session.comes_back
+
     async def request(
         self,
         method: str,
@@ -58,6 +67,26 @@ class ExtensionClient:
         """Call a method and return its result; `Client.request` describes the options, the result and the errors."""
         options: dict[str, Any] = {"timeout": timeout, "total": total, "on_progress": on_progress, **self._own}
         return await self._client.request(method, params, **options)
+
+    async def request_raw(
+        self,
+        method: str,
+        params: Struct | Mapping[str, Any] | None = None,
+        *,
+        timeout: float | UnsetType | None = UNSET,
+        total: float | None = None,
+    ) -> Raw:
+        """Call a method and return the JSON text of its result, as `Client.request_raw` does."""
+        return await self._client.request_raw(method, params, timeout=timeout, total=total, **self._own)
+
+    async def call_tool(self, name: str, arguments: Mapping[str, Any] | None = None, **options: Any) -> Any:
+        """Call a tool; `Client.call_tool` describes the options, the result and the errors."""
+        return await self._client.call_tool(name, arguments, **{**self._own, **options})
+
+    def tool_result(self, name: str | None, raw: Raw, result: Any = None) -> Any:
+        """Return the result of a tool as `Client.call_tool` does: checked against the output schema, and as `result`.
+        `name`: the tool's; None: it is not known, and not checked. Raises BadAnswer, ToolError."""
+        return self._client.tool_result(name, raw, result)
 
     async def notify(self, method: str, params: Struct | Mapping[str, Any] | None = None) -> None:
         """Send a notification of an extension, as `Client.notify` does."""

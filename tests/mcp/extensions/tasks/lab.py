@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from typing import Any
 
 from msgspec import Struct
 
-from dragoman.mcp import Context, Server, ToolError
-from dragoman.mcp.extensions.tasks import TaskPolicy, Tasks
+from dragoman import serve
+from dragoman.jsonrpc.errors import RpcError
+from dragoman.mcp import Context, Server, TaskPolicy, Tasks, ToolError
 from dragoman.mcp.extensions.tasks.model import NAME
 from tests.mcp.calling import Calls
 
@@ -32,9 +34,10 @@ class Lab:
         self.go = asyncio.Event()
         self.began: list[str] = []
         self.stopped: list[str] = []
-        task = TaskPolicy(**{"poll": 0.05, **policy})
+        self.long: dict[str, Any] = {"task": TaskPolicy(**{"poll": 0.05, **policy})}
+        """The options of its tools that take long."""
 
-        @app.tool(task=task)
+        @app.tool(**self.long)
         async def train(rows: int, ctx: Context) -> Report:
             """Train a model."""
             self.began.append("train")
@@ -46,22 +49,20 @@ class Lab:
                 raise
             return Report(rows)
 
-        @app.tool(task=task)
+        @app.tool(**self.long)
         async def ask(ctx: Context) -> str:
             """Ask for a name."""
             answer = await ctx.elicit("How is it called?", FORM)
             return f"called {(answer.content or {})['name']}"
 
-        @app.tool(task=task)
+        @app.tool(**self.long)
         async def break_down() -> str:
             """Fail as a tool does."""
             raise ToolError("no more paper")
 
-        @app.tool(task=task)
+        @app.tool(**self.long)
         async def refuse() -> str:
             """Fail as a call does."""
-            from dragoman.jsonrpc.errors import RpcError
-
             raise RpcError.of(-31000, "out of order", {"since": 2})
 
         @app.tool
@@ -94,3 +95,14 @@ async def becomes(calls: Calls, id: str, status: str) -> dict[str, Any]:
 def asked_of(calls: Calls) -> list[dict[str, Any]]:
     """The questions that the server has asked by calls."""
     return [one for one in calls.told if one["method"] == "elicitation/create"]
+
+
+async def main() -> None:
+    """Serve a lab whose tools do not wait, on stdin and stdout."""
+    lab = Lab()
+    lab.go.set()
+    await serve(lab.app, urls="stdio:")
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from dragoman.mcp import Context
 from dragoman.mcp.extensions.tasks import TaskPolicy
 from dragoman.mcp.protocol.revisions import R2024_11, R2025_03, R2025_06, R2025_11, R2026_07, Revision
 from tests.engines.wires import until
-from tests.mcp.calling import calling, conforms
+from tests.mcp.calling import Calls, calling, conforms
 
 from .lab import DECLARED, ELICITS, FORM, Lab, asked_of, becomes, ended
 
@@ -147,6 +148,43 @@ async def test_a_task_asks_and_goes_on_with_the_answer(revision: Revision) -> No
         assert done["result"]["content"][0]["text"] == "called Ada"
         await calls.unchecked("tasks/update", taskId=id, inputResponses={key: answer})
         assert (await ended(calls, id))["lastUpdatedAt"] == done["lastUpdatedAt"]
+
+
+def questions_to(calls: Calls) -> list[dict[str, Any]]:
+    """The questions that a session was asked."""
+    return [one for one in calls.told if one.get("method") == "elicitation/create"]
+
+
+async def until_asked(calls: Calls, count: int) -> dict[str, Any]:
+    async with asyncio.timeout(20):
+        while len(questions_to(calls)) < count:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    return questions_to(calls)[-1]
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["looks alone", "requests the result later"])
+async def test_a_client_of_2025_that_only_looks_is_asked_in_its_session(waits: bool) -> None:
+    lab = Lab()
+    async with calling(lab.app, R2025_11, **ELICITS) as calls:
+        made = (await calls.unchecked("tools/call", name="ask", arguments={}, task={}))["result"]
+        id = made["task"]["taskId"]
+        await becomes(calls, id, "input_required")
+        assert not questions_to(calls)
+        await calls.unchecked("tasks/get", taskId=id)
+        asked = await until_asked(calls, 1)
+        assert asked["params"]["_meta"]["io.modelcontextprotocol/related-task"] == {"taskId": id}
+        await calls.unchecked("tasks/get", taskId=id)
+        waiting = asyncio.ensure_future(calls.unchecked("tasks/result", taskId=id)) if waits else None
+        if waiting is not None:
+            asked = await until_asked(calls, 2)
+        assert len(questions_to(calls)) == 1 + waits
+        answer = {"action": "accept", "content": {"name": "Ada"}}
+        calls.channel.send(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": answer}).encode())
+        assert (await ended(calls, id))["status"] == "completed"
+        if waiting is not None:
+            assert (await waiting)["result"]["content"][0]["text"] == "called Ada"
+        cancelled = [one["params"]["requestId"] for one in calls.told if one["method"] == "notifications/cancelled"]
+        assert cancelled == [questions_to(calls)[0]["id"]] * waits
 
 
 FAILURES = {

@@ -10,8 +10,10 @@ import asyncio
 import hashlib
 import json
 import logging
-from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -22,7 +24,7 @@ from ....jsonrpc.errors import INTERNAL_ERROR, CallRefused, InvalidParams, Local
 from ....repeats import Repeats
 from ....store.contract import StoreLost
 from ....tasks.record import TaskRecord
-from ....tasks.runner import TaskRunner
+from ....tasks.runner import SELDOM, TaskRunner
 from ...protocol.encoding import decode, encode
 from ...protocol.foreign_decoding import decode_content
 from ...protocol.params import CallToolResult
@@ -45,6 +47,12 @@ class TaskAccess:
     def __init__(self) -> None:
         self.runners: dict[asyncio.AbstractEventLoop, TaskRunner] = {}
         self.homes: dict[asyncio.AbstractEventLoop, ServerHome] = {}
+        self._waited: Counter[str] = Counter()
+        """The tasks whose questions a `tasks/result` asks, with the number of these."""
+        self._shown: WeakKeyDictionary[Any, OrderedDict[str, None]] = WeakKeyDictionary()
+        """The tasks that sessions have seen wait for answers, and of which they request no result."""
+        self._asking: dict[tuple[str, str], asyncio.Future[None]] = {}
+        """The questions that sessions are asked, by task and key."""
         self._known: WeakKeyDictionary[Any, OrderedDict[str, None]] = WeakKeyDictionary()
         """The tasks that anonymous sessions know, by their peers."""
 
@@ -120,6 +128,63 @@ class TaskAccess:
         params = with_related(question.params, record.id) if related else question.params
         answer = await ctx.rpc.call(question.method, params, result=Raw, timeout=None)
         await self.answer(record.id, {key: answer})
+
+    @contextmanager
+    def waited(self, id: str) -> Iterator[None]:
+        """Within the block a `tasks/result` asks the questions of a task: no session is asked by itself."""
+        self._waited[id] += 1
+        for key in [key for key in self._asking if key[0] == id]:
+            self._asking.pop(key).cancel()
+        try:
+            yield
+        finally:
+            self._waited -= Counter((id,))
+
+    def ask_session(self, ctx: Context, record: TaskRecord) -> None:
+        """Ask the questions of a task of 2025-11-25 in the session of a client that looks at it again and again, and
+        does not request its result: "clients SHOULD expect messages to be delivered on any SSE stream, including the
+        HTTP GET stream" (basic/utilities/tasks, Input Required Status)."""
+        peer, id = ctx.rpc.peer, record.id
+        if peer is None or id in self._waited:
+            return
+        shown = self._shown.setdefault(peer, OrderedDict())
+        if id not in shown:  # "it SHOULD preemptively call `tasks/result`"
+            shown[id] = None
+            if len(shown) > REMEMBERED:
+                shown.popitem(last=False)
+            return
+        for key in record.questions:
+            if (id, key) not in self._asking:
+                asking = asyncio.ensure_future(self._ask_in_session(peer, record, key))
+                self._asking[id, key] = asking
+                asking.add_done_callback(partial(self._asked, (id, key)))
+
+    def _asked(self, key: tuple[str, str], asking: asyncio.Future[None]) -> None:
+        if self._asking.get(key) is asking:
+            del self._asking[key]
+        if not asking.cancelled() and (error := asking.exception()) is not None:
+            repeats.warning("a question of a task was not answered: %s", error)
+
+    async def _ask_in_session(self, peer: Any, record: TaskRecord, key: str) -> None:
+        """Ask a question by a call to a session, as long as the task waits for it, and give the answer to the task."""
+        question = decode(record.questions[key], _Question)
+        params = with_related(question.params, record.id)
+        asking = asyncio.ensure_future(peer.call(question.method, params, result=Raw, timeout=None))
+        gone = asyncio.ensure_future(self._answered(record.id, key))
+        try:
+            await asyncio.wait({asking, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if asking.done():
+                await self.answer(record.id, {key: asking.result()})
+        finally:
+            asking.cancel()
+            gone.cancel()
+
+    async def _answered(self, id: str, key: str) -> None:
+        """Wait until a task does not wait for the answer to a question any more."""
+        record: TaskRecord | None
+        while (record := await self.runner.wait(id, SELDOM, lambda one: key not in one.questions)) is not None:
+            if key not in record.questions:
+                return
 
 
 class _Question(msgspec.Struct):

@@ -31,6 +31,9 @@ RELATED: Final = "io.modelcontextprotocol/related-task"
 """The member of `_meta` that names the task of a message, in 2025-11-25."""
 IMMEDIATE: Final = "io.modelcontextprotocol/model-immediate-response"
 """The member of `_meta` with what the model may be told at once, in 2025-11-25."""
+PROGRESS: Final = "dragoman/progress"
+"""The member of `_meta` of a task's state with its progress as numbers, `{"progress": 1, "total": 4}`: neither revision
+has a member for it, and a person wants to see how far a task is."""
 TOPIC: Final = "task"
 STATUS: Final = "task-status"
 """The topics: notifications of 2026-07-28, and of sessions of 2025-11-25."""
@@ -71,6 +74,7 @@ class TaskState(Struct, frozen=True, kw_only=True, rename="camel"):
     input_requests: dict[str, Raw] | UnsetType = UNSET
     result: Raw | UnsetType = UNSET
     error: Raw | UnsetType = UNSET
+    meta: dict[str, Any] | UnsetType = msgspec.field(default=UNSET, name="_meta")
 
 
 class CreatedTask(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -207,6 +211,9 @@ def state_of(record: TaskRecord, revision: Revision) -> TaskState:
         "created_at": _time(record.created),
         "last_updated_at": _time(record.updated),
     }
+    if record.progress is not None:
+        far = {"progress": record.progress} | ({} if record.total is None else {"total": record.total})
+        shown["meta"] = {PROGRESS: far}
     if revision.stateful:
         if failed_tool(record):
             shown["status"] = "failed"

@@ -78,8 +78,9 @@ LISTED: Final = 50
 """Tasks on one page of `tasks/list`."""
 LAST_CALL: Final = 0.9
 """The part of a request's time-out after which it becomes a task at the latest."""
-_ID: Final = 18
-"""Random bytes of an id: nobody can guess one, and it may be put into a header."""
+_ID: Final = 16
+"""Random bytes of an id, in hexadecimal digits: nobody can guess one, it may be put into a header, and a shell takes it
+for no option."""
 
 
 class Tasks(ServerExtension):
@@ -221,7 +222,7 @@ class Tasks(ServerExtension):
             await kept
             return await next(inner)
 
-        id = secrets.token_urlsafe(_ID) if orphan is None else orphan.id
+        id = secrets.token_hex(_ID) if orphan is None else orphan.id
         task = ToolTask(runner, id, policy, admitted.revision, _keep(admitted, policy))
         detached = self._detach(call, wait_then_go, task, None)
         try:
@@ -237,9 +238,7 @@ class Tasks(ServerExtension):
         """Run a call, and return its result if it is there in time, else the task or the handle that it becomes."""
         admitted: Admitted = call.params
         loop = asyncio.get_running_loop()
-        task = ToolTask(
-            self.access.runner, secrets.token_urlsafe(_ID), policy, admitted.revision, _keep(admitted, policy)
-        )
+        task = ToolTask(self.access.runner, secrets.token_hex(_ID), policy, admitted.revision, _keep(admitted, policy))
         progress = _Progress(call, admitted, loop)
         detached = self._detach(call, next, task, progress)
         ending = asyncio.ensure_future(_result(detached))
@@ -379,6 +378,8 @@ class Tasks(ServerExtension):
     async def _get(self, params: TaskParams, ctx: Context) -> TaskState:
         record = await self.access.find(params.task_id, ctx.principal)
         self.access.remember(ctx.rpc.peer, ctx.principal, record.id)
+        if ctx.revision.stateful and record.status == "input_required":
+            self.access.ask_session(ctx, record)
         return state_of(record, ctx.revision)
 
     async def _update(self, params: TaskUpdateParams, ctx: Context) -> TaskState:
@@ -406,14 +407,16 @@ class Tasks(ServerExtension):
         def calls(one: TaskRecord) -> bool:
             return one.ended or bool(one.questions.keys() - asked)
 
-        while True:
-            record = await self.access.wait(id, ctx.principal, SELDOM, calls)
-            ctx.rpc.renew()
-            if record.ended:
-                return with_related(result_of(record, ctx.revision), id)
-            for key in record.questions.keys() - asked:
-                asked.add(key)
-                self.access.runner.spawn(self.access.relay(ctx, record, key, related=True))
+        await self.access.find(id, ctx.principal)
+        with self.access.waited(id):
+            while True:
+                record = await self.access.wait(id, ctx.principal, SELDOM, calls)
+                ctx.rpc.renew()
+                if record.ended:
+                    return with_related(result_of(record, ctx.revision), id)
+                for key in record.questions.keys() - asked:
+                    asked.add(key)
+                    self.access.runner.spawn(self.access.relay(ctx, record, key, related=True))
 
     async def _list(self, params: TaskListParams, ctx: Context) -> TaskList:
         after = "" if params.cursor is UNSET else params.cursor
