@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 import trustme
 
-from dragoman.auth.fetch import Fetcher, FetchFailed, FetchRefused, kind_of
+from dragoman.auth.fetch import Fetcher, FetchFailed, FetchRefused
 from dragoman.auth.urls import is_loopback
+from dragoman.net.address_kinds import kind_of
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,9 @@ from msgspec import Raw
 from dragoman.bus import Store
 from dragoman.bus.memory import MemoryBus
 from dragoman.jsonrpc.errors import LocalError
+from dragoman.store.sealing import RecordSeal
 from dragoman.tasks import BusTasks, SqliteTasks, TaskStore, rules
-from dragoman.tasks.sealing import TaskSeal
+from dragoman.tasks.opening import PURPOSE
 
 from .table import record
 
@@ -25,23 +26,23 @@ PRIVATE = Raw(f'{{"token":"{CANARY}"}}'.encode())
 
 
 def test_a_record_opens_for_its_task_alone() -> None:
-    seal = TaskSeal([NEW])
+    seal = RecordSeal([NEW], PURPOSE)
     sealed = seal.seal("t1", b"content")
     assert seal.open("t1", sealed) == b"content"
     assert seal.open("t2", sealed) is None
-    assert TaskSeal([OLD]).open("t1", sealed) is None
+    assert RecordSeal([OLD], PURPOSE).open("t1", sealed) is None
     assert seal.seal("t1", b"content") != sealed
 
 
 def test_every_secret_opens_and_the_first_seals() -> None:
-    before, both, after = TaskSeal([OLD]), TaskSeal([NEW, OLD]), TaskSeal([NEW])
+    before, both, after = RecordSeal([OLD], PURPOSE), RecordSeal([NEW, OLD], PURPOSE), RecordSeal([NEW], PURPOSE)
     assert both.open("t1", before.seal("t1", b"content")) == b"content"
     assert after.open("t1", both.seal("t1", b"content")) == b"content"
     assert before.open("t1", both.seal("t1", b"content")) is None
 
 
 def test_what_was_altered_does_not_open() -> None:
-    seal = TaskSeal([NEW])
+    seal = RecordSeal([NEW], PURPOSE)
     sealed = seal.seal("t1", b"content")
     for at in range(len(sealed)):
         assert seal.open("t1", sealed[:at]) is None
@@ -50,7 +51,7 @@ def test_what_was_altered_does_not_open() -> None:
 
 
 def test_a_seal_shows_no_secret_and_is_not_pickled() -> None:
-    seal = TaskSeal([NEW])
+    seal = RecordSeal([NEW], PURPOSE)
     assert "secret" not in repr(seal)
     with pytest.raises(LocalError, match="is not pickled"):
         pickle.dumps(seal)
@@ -69,7 +70,7 @@ async def fill(store: TaskStore) -> None:
 @pytest.mark.parametrize("sealed", [True, False])
 async def test_nothing_of_a_record_is_in_the_file(tmp_path: Path, sealed: bool) -> None:
     path = tmp_path / "tasks.db"
-    store = SqliteTasks(str(path), seal=TaskSeal([NEW]) if sealed else None)
+    store = SqliteTasks(str(path), seal=RecordSeal([NEW], PURPOSE) if sealed else None)
     await fill(store)
 
     def found() -> bool:
@@ -101,26 +102,26 @@ async def test_nothing_of_a_record_is_on_the_bus(sealed: bool) -> None:
             return call
 
     seen: Any = Seen(bus.store)
-    store = BusTasks(seen, seal=TaskSeal([NEW]) if sealed else None)
+    store = BusTasks(seen, seal=RecordSeal([NEW], PURPOSE) if sealed else None)
     await fill(store)
     found = await store.read("t1")
     assert found is not None
     assert found.result == PRIVATE
     assert any(CANARY.encode() in one for one in appended) is not sealed
-    assert await BusTasks(bus.store, seal=TaskSeal([OLD])).read("t1") is None
+    assert await BusTasks(bus.store, seal=RecordSeal([OLD], PURPOSE)).read("t1") is None
     await bus.close()
 
 
 async def test_a_sealed_file_is_opened_with_its_keys_alone(tmp_path: Path) -> None:
     path = str(tmp_path / "tasks.db")
-    store = SqliteTasks(path, seal=TaskSeal([OLD]))
+    store = SqliteTasks(path, seal=RecordSeal([OLD], PURPOSE))
     await fill(store)
     await store.close()
     with pytest.raises(LocalError, match="are sealed: give the keys"):
         SqliteTasks(path)
     with pytest.raises(LocalError, match="are sealed with another key: give it after the first one"):
-        SqliteTasks(path, seal=TaskSeal([NEW]))
-    store = SqliteTasks(path, seal=TaskSeal([NEW, OLD]))
+        SqliteTasks(path, seal=RecordSeal([NEW], PURPOSE))
+    store = SqliteTasks(path, seal=RecordSeal([NEW, OLD], PURPOSE))
     found = await store.read("t1")
     assert found is not None
     assert found.result == PRIVATE
@@ -133,16 +134,16 @@ async def test_keys_are_not_given_to_a_file_with_open_tasks(tmp_path: Path) -> N
     await store.create(record("t1", now=1.0, keep=1.0))
     await store.close()
     with pytest.raises(LocalError, match="are not sealed, and there are keys"):
-        SqliteTasks(path, seal=TaskSeal([NEW]))
+        SqliteTasks(path, seal=RecordSeal([NEW], PURPOSE))
     store = SqliteTasks(path)
     assert [await store.sweep(10) for _ in range(2)] == [0, 1]
     await store.close()
-    await SqliteTasks(path, seal=TaskSeal([NEW])).close()
+    await SqliteTasks(path, seal=RecordSeal([NEW], PURPOSE)).close()
 
 
 async def test_a_record_of_another_key_counts_as_missing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = str(tmp_path / "tasks.db")
-    one, other = SqliteTasks(path, seal=TaskSeal([NEW])), SqliteTasks(path, seal=TaskSeal([OLD]))
+    one, other = SqliteTasks(path, seal=RecordSeal([NEW], PURPOSE)), SqliteTasks(path, seal=RecordSeal([OLD], PURPOSE))
     await one.create(record("t1", runner="gone"))
     assert await other.read("t1") is None
     assert await other.list_tasks("ann", "", 10) == []
@@ -157,7 +158,7 @@ import sys
 sys.modules["cryptography"] = None
 from dragoman.tasks import SqliteTasks
 try:
-    import dragoman.tasks.sealing
+    import dragoman.store.sealing
 except Exception as error:
     print(type(error).__name__, error)
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ..jsonrpc.errors import LocalError
 from ..store.opening import form_of
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from .cells import SharedLogs
 else:
     Synchronous = SharedLogs = Any  # start-up: annotations resolve at run time, to no more than this
+
+
+PURPOSE: Final = b"dragoman.tasks"
+"""What the secrets of sealed tasks are used for."""
 
 
 class SharesLogs(Protocol):
@@ -49,9 +53,9 @@ def open_tasks(
     kind, path = form_of(url)
     seal: Seal | None = None
     if keys:
-        from .sealing import TaskSeal  # noqa: PLC0415  (an extra)
+        from ..store.sealing import RecordSeal  # noqa: PLC0415  (an extra)
 
-        seal = TaskSeal(keys)
+        seal = RecordSeal(keys, PURPOSE)
     if kind == "bus":
         if bus is None or bus.store is None:
             what = "there is no bus: give bus=, or serve with workers" if bus is None else f"{bus.url} stores nothing"

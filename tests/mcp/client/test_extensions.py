@@ -7,13 +7,15 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
 import pytest
 from msgspec import Raw, Struct
 
+from dragoman.channel import ChannelError
 from dragoman.jsonrpc.errors import BadAnswer, CallTimeout, LocalError, RpcError
 from dragoman.mcp import CallToolResult, Client, Context, Elicit, Extension, Row, Server, TextContent
 from dragoman.mcp.client import notifications as client_notifications
@@ -965,3 +967,98 @@ WRONG: list[tuple[str, Callable[[], Any]]] = [
 async def test_what_cannot_be_is_said_at_once(words: str, make: Callable[[], Any]) -> None:
     with pytest.raises(LocalError, match=words):
         Client(legacy(), extensions=make())
+
+
+# -- around the connection, and calls that last
+
+
+class Opens(Jobs):
+    """An extension that notes when it is entered and left, and what it can do then."""
+
+    def __init__(self, fails: str = "") -> None:
+        super().__init__()
+        self.noted: list[str] = []
+        self.client: ExtensionClient | None = None
+        self._fails = fails
+
+    @asynccontextmanager
+    async def open(self, client: ExtensionClient) -> AsyncIterator[None]:
+        self.client = client
+        found = await client.request("com.example/fetch", Job("abc"))
+        self.noted.append(f"entered {found.depth}")
+        if self._fails == "entering":
+            raise LookupError(self._fails)
+        try:
+            yield
+        finally:
+            await client.request("com.example/fetch", Job("left"))
+            self.noted.append("left")
+        if self._fails == "leaving":
+            raise LookupError(self._fails)
+
+
+def fetches(message: Message) -> Iterable[Any]:
+    return [Result({"resultType": "complete", "depth": 3})] if message["method"] == "com.example/fetch" else []
+
+
+@eras
+async def test_an_extension_is_entered_and_left_with_the_connection(revision: Revision) -> None:
+    one, other = Opens(), Other()
+    server = speaks(revision, fetches)
+    async with Client(server, revision=revision, extensions=[one, other]) as client:
+        assert (one.noted, other.noted) == (["entered 3"], ["opened"])
+        assert one.client is not None
+        assert one.client.revision == client.revision
+        assert one.client.comes_back
+    assert (one.noted, other.noted) == (["entered 3", "left"], ["opened"])
+    assert server.of("com.example/fetch")[-1]["params"]["id"] == "left"
+    assert not one.client.comes_back
+    await client.close()
+    assert one.noted == ["entered 3", "left"]
+
+
+class Other(ClientExtension):
+    """An extension whose `open` has nothing to enter."""
+
+    declares = Extension(name="com.example/other")
+
+    def __init__(self) -> None:
+        self.noted: list[str] = []
+
+    def open(self, client: ExtensionClient) -> None:
+        self.noted.append("opened")
+
+
+async def test_an_extension_that_fails_when_it_is_entered_or_left_ends_the_connection() -> None:
+    for fails, noted in (("entering", ["entered 3"]), ("leaving", ["entered 3", "left"])):
+        one, server = Opens(fails), speaks(R2026_07, fetches)
+        client = Client(server, extensions=[one])
+        with pytest.raises(LookupError, match=fails):
+            async with client:
+                assert fails == "leaving"
+        assert one.noted == noted
+        with pytest.raises(ChannelError):
+            await client.request("com.example/fetch", Job("a"))
+
+
+@eras
+async def test_a_call_that_lasts(revision: Revision) -> None:
+    jobs, begun = Opens(), list[int]()
+    server = speaks(revision, lambda message: fetches(message) if message["params"].get("id") != "long" else [])
+    async with Client(server, revision=revision, timeout=0.05, extensions=[jobs]):
+        assert jobs.client is not None
+        call = asyncio.ensure_future(jobs.client.stream("com.example/fetch", Job("long"), begun=begun.append))
+        await server.until("com.example/fetch")
+        await asyncio.sleep(0.15)  # longer than the client waits for others
+        assert not call.done()
+        sent = server.of("com.example/fetch")[-1]
+        assert begun == [sent["id"]]
+        server.say(Result({"resultType": "complete", "depth": 7}), sent)
+        assert await call == Measure(7)
+        come = asyncio.Event()
+        call = asyncio.ensure_future(jobs.client.stream("com.example/fetch", Job("long"), begun=lambda id: come.set()))
+        await come.wait()
+        call.cancel()
+        await server.until("notifications/cancelled")
+        with pytest.raises(LocalError, match="fech is not a method"):
+            await jobs.client.stream("com.example/fech", begun=begun.append)

@@ -3,6 +3,7 @@ function's own words (basic/patterns/mrtr)."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,7 +12,7 @@ import msgspec
 import pytest
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from dragoman import serve
+from dragoman import Limits, serve
 from dragoman.jsonrpc.errors import BadAnswer, LocalError, RpcError
 from dragoman.mcp import CallToolResult, Client, Context, Elicit, Server, TextContent, ToolError
 from dragoman.mcp.client.extending import ClientExtension, PendingResult
@@ -587,3 +588,67 @@ async def test_a_function_notifies_its_caller(revision: Revision, wire: str) -> 
             for name in ("awaits", "blocks"):
                 assert (await client.call_tool(name)).text == "done"
     assert heard == [("notifications/example/status", "awaited"), ("notifications/example/status", "blocked")]
+
+
+async def test_a_method_that_lasts_sends_ahead_of_its_answer_and_takes_no_place_of_a_call() -> None:
+    class Lasting(ServerExtension):
+        declares = Extension(name=NAME, methods=(Row("com.example/lasts", EchoParams, EchoResult, stream=True),))
+        ends: asyncio.Event
+
+        @property
+        def handlers(self) -> Mapping[str, Callable[..., Any]]:
+            return {"com.example/lasts": self.last}
+
+        async def last(self, params: EchoParams, ctx: Context) -> EchoResult:
+            await ctx.rpc.notify("com.example/said", {"text": params.text})
+            await self.ends.wait()
+            return EchoResult("over")
+
+    lasting = Lasting()
+    lasting.ends = asyncio.Event()
+    app = Server("lasting", extensions=[lasting], limits=Limits(handler_timeout=0.05, calls=4))
+    async with calling(app, R2026_07, **DECLARED) as calls:
+        asking = [asyncio.create_task(calls.unchecked("com.example/lasts", text=str(one))) for one in range(20)]
+        async with asyncio.timeout(20):
+            while len(calls.told) < 20:  # noqa: ASYNC110  (nothing tells of it)
+                await asyncio.sleep(0.002)
+        await asyncio.sleep(0.1)  # beyond the time-out of other methods
+        assert "result" in await calls.unchecked("tools/list")
+        lasting.ends.set()
+        assert {(await one)["result"]["said"] for one in asking} == {"over"}
+
+
+@pytest.mark.parametrize(
+    ("codes", "sent"), [(frozenset({-32015}), -32015), (frozenset({-32014}), -32603), ((), -32603)]
+)
+async def test_an_extension_defines_codes_that_the_protocol_reserves(codes: Any, sent: int) -> None:
+    class Failing(ServerExtension):
+        declares = Extension(
+            name=NAME, methods=(Row("com.example/fails", EchoParams, EchoResult, open=True),), codes=frozenset(codes)
+        )
+
+        @property
+        def handlers(self) -> Mapping[str, Callable[..., Any]]:
+            return {"com.example/fails": self.fail}
+
+        async def fail(self, params: EchoParams, ctx: Context) -> EchoResult:
+            raise RpcError("no", {"reason": "so"}, code=-32015)
+
+    app = Server("failing", extensions=[Failing()])
+
+    @app.tool
+    def fails() -> None:
+        raise RpcError("no", code=-32015)
+
+    async with calling(app, R2026_07) as calls:
+        error = (await calls.unchecked("com.example/fails", text="x"))["error"]
+        assert (error["code"], error["data"]) == (sent, {"reason": "so"})
+        assert (await calls.unchecked("tools/call", name="fails"))["error"][
+            "code"
+        ] == -32603  # its own functions have not
+
+
+@pytest.mark.parametrize("code", [-32602, -32021, -32700, 1])
+def test_an_extension_defines_no_code_of_the_protocol(code: int) -> None:
+    with pytest.raises(LocalError, match="leave it out of codes"):
+        Extension(name=NAME, codes=frozenset({code}))

@@ -13,6 +13,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, Unpack, overload
 
@@ -68,7 +69,7 @@ from .multi_round_trip import ROUNDS, UrlElicitations, answer_questions, complet
 from .negotiation import PROBE, ClientProfile
 from .notifications import NotificationRouter, OnLog, OnNotification, progress_receiver
 from .options import CLIENT_OPTIONS, HANDLER_OPTIONS, OnProgress, RequestOptions, VersionedOptions
-from .session import LONGEST, PLAIN_CALL, WITH_PROGRESS, CallPlan, ClientSession, SessionOptions
+from .session import ENDLESS_CALL, LONGEST, PLAIN_CALL, WITH_PROGRESS, CallPlan, ClientSession, SessionOptions
 from .subscriptions import ClientSubscriptions, Subscription
 from .tools import KnownTools, convert_result
 
@@ -165,6 +166,8 @@ class Client:
         profile = ClientProfile(info, self._answering, self._extensions.declarations)
         terms = among(SessionOptions, given, wire=wire, revision=_revision(revision), lenient=leniency)
         self._named = shown_target(target)
+        self._opened = AsyncExitStack()
+        """The context managers of extensions."""
         session = self._session = ClientSession(servable(target), profile, terms)
         subscriptions = self._subscriptions = ClientSubscriptions(session)
         router = NotificationRouter(
@@ -190,6 +193,7 @@ class Client:
             request=self.request,
             request_raw=self.request_raw,
             tool_result=self._tool_result,
+            stream=self._stream,
             notify=self.notify,
             subscribe=self.subscribe,
             answer=self._answer,
@@ -204,9 +208,10 @@ class Client:
             self._refresh,
             lambda own: ExtensionClient(used, own),
         )
+        self._extension_client = ExtensionClient(used)
         for one in self._extensions.functions:
-            one.attach(ExtensionClient(used))
-        functions = ExtensionFunctions(self._extensions, ExtensionClient(used), lambda: session.spoken)
+            one.attach(self._extension_client)
+        functions = ExtensionFunctions(self._extensions, self._extension_client, lambda: session.spoken)
         router.hear, router.progressed = functions.hear, self._calls.progressed
         session.answer_extension = functions.answer
         session.on_notification = router.route
@@ -225,6 +230,13 @@ class Client:
     async def __aenter__(self) -> Client:
         needs_asyncio("Client(...)")
         await self._session.open()
+        try:
+            for one in self._extensions.opening:
+                if (opened := one.open(self._extension_client)) is not None:
+                    await self._opened.enter_async_context(opened)
+        except BaseException:
+            await self.close()
+            raise
         return self
 
     async def __aexit__(
@@ -234,8 +246,11 @@ class Client:
 
     async def close(self) -> None:
         """End every subscription and the channel; a command gets end of file, then SIGTERM, then SIGKILL."""
-        await self._subscriptions.close()
-        await self._session.close()
+        try:
+            await self._opened.aclose()
+        finally:
+            await self._subscriptions.close()
+            await self._session.close()
 
     @property
     def revision(self) -> Revision:
@@ -367,6 +382,16 @@ class Client:
         body, meta = _split_meta(method, params, options.get("meta"))
         name = None if row.named is None else _named(method, row.named, body)
         return row, body, name, self._plan(caller, {**options, "meta": meta}, RequestOptions)
+
+    async def _stream(
+        self, method: str, params: Struct | Mapping[str, Any] | None, begun: Callable[[int], None]
+    ) -> Any:
+        """Make a call of an extension that lasts; `ExtensionClient.stream` describes it."""
+        row, body, name, plan = self._request("request", method, params, {"timeout": None})
+        assert row.result is not None
+        endless = msgspec.structs.replace(ENDLESS_CALL, meta=plan.meta)
+        raw = await self._session.call(row.name, body, name, endless, None, begun)
+        return complete_result(row.name, raw, row.result)
 
     async def notify(self, method: str, params: Struct | Mapping[str, Any] | None = None) -> None:
         """Send a notification of an extension of this client. The `_meta` that the era requires is added.

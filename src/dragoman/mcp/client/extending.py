@@ -7,6 +7,7 @@ those of a `ClientExtension`."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeAlias
 
 from msgspec import Raw, Struct
@@ -114,6 +115,11 @@ class ClientExtension:
         the tools first. A tool that the server does not list stays None."""
         return False
 
+    def open(self, client: ExtensionClient) -> AbstractAsyncContextManager[Any] | None:
+        """Return an async context manager that is entered when the client is connected, and left before its channel is
+        closed; None: there is nothing to enter. With `client` the extension can call its methods on its own."""
+        return None
+
     async def settle(self, pending: PendingResult) -> Struct | Mapping[str, Any] | Raw:
         """Return the method's own result for a call that ended in one of this extension's results: as a Struct, as JSON
         values, or as JSON text. What it raises, the call raises.
@@ -139,6 +145,8 @@ class ClientExtensions(Struct, frozen=True):
     """The extensions that add members to calls."""
     functions: tuple[ClientExtension, ...]
     """The extensions that have functions, in the order in which they were given."""
+    opening: tuple[ClientExtension, ...]
+    """The extensions with a context manager around the connection."""
 
 
 def check_extensions(given: Iterable[Extension | ClientExtension]) -> ClientExtensions:
@@ -150,6 +158,7 @@ def check_extensions(given: Iterable[Extension | ClientExtension]) -> ClientExte
     heard: dict[str, ExtensionFunction] = {}
     preparing: list[ClientExtension] = []
     functions: list[ClientExtension] = []
+    opening: list[ClientExtension] = []
     for one in given:
         if isinstance(one, ClientExtension):
             if not isinstance(getattr(one, "declares", None), Extension):
@@ -166,6 +175,8 @@ def check_extensions(given: Iterable[Extension | ClientExtension]) -> ClientExte
                 heard[method] = function
             if overrides(one, ClientExtension, "prepare"):
                 preparing.append(one)
+            if overrides(one, ClientExtension, "open"):
+                opening.append(one)
         elif isinstance(one, Extension):
             if one.results:
                 raise LocalError(
@@ -177,7 +188,9 @@ def check_extensions(given: Iterable[Extension | ClientExtension]) -> ClientExte
             raise LocalError(f"an extension is an Extension or a ClientExtension, and not {one!r:.100}")
     declarations = Extensions(declared)
     forms = _forms(declarations)
-    return ClientExtensions(declarations, settlers, forms, answers, heard, tuple(preparing), tuple(functions))
+    return ClientExtensions(
+        declarations, settlers, forms, answers, heard, tuple(preparing), tuple(functions), tuple(opening)
+    )
 
 
 def _answers(one: ClientExtension) -> dict[str, ExtensionFunction]:

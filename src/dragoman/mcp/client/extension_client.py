@@ -18,14 +18,16 @@ if TYPE_CHECKING:
 
 class ClientFunctions(Struct, frozen=True, kw_only=True):
     """The functions of a client that its extensions may call: those of `Client` with the same names;
-    `answer(requests, own)`, which answers the server's questions by the functions `own` of a call, else by the
-    client's; and `tool_result(name, raw, result)`, which reads a tool's result as `call_tool` does."""
+    `stream(method, params, begun)`, which makes a call that lasts; `answer(requests, own)`, which answers the server's
+    questions by the functions `own` of a call, else by the client's; and `tool_result(name, raw, result)`, which reads
+    a tool's result as `call_tool` does."""
 
     session: ClientSession
     call_tool: Callable[..., Awaitable[Any]]
     request: Callable[..., Awaitable[Any]]
     request_raw: Callable[..., Awaitable[Raw]]
     tool_result: Callable[[str | None, Raw, Any], Any]
+    stream: Callable[[str, Any, Callable[[int], None]], Awaitable[Any]]
     notify: Callable[..., Awaitable[None]]
     subscribe: Callable[..., Subscription]
     answer: Callable[[Mapping[str, Any], Mapping[str, Any]], Awaitable[dict[str, Raw]]]
@@ -87,6 +89,15 @@ class ExtensionClient:
         """Return the result of a tool as `Client.call_tool` does: checked against the output schema, and as `result`.
         `name`: the tool's; None: it is not known, and not checked. Raises BadAnswer, ToolError."""
         return self._client.tool_result(name, raw, result)
+
+    async def stream(
+        self, method: str, params: Struct | Mapping[str, Any] | None = None, *, begun: Callable[[int], None]
+    ) -> Any:
+        """Make a call that lasts, without a time-out, and return its result. `begun`: called with the call's id before
+        it is sent, and again if it is sent again in a new session; the notifications that come ahead of the result have
+        the id in `_meta`, and go to `ClientExtension.heard`. The call ends when it is cancelled. Raises what `request`
+        raises."""
+        return await self._client.stream(method, params, begun)
 
     async def notify(self, method: str, params: Struct | Mapping[str, Any] | None = None) -> None:
         """Send a notification of an extension, as `Client.notify` does."""

@@ -575,4 +575,6 @@ def _method(
 ) -> Method:
     """Return a method whose function gets the whole message, which the router puts in place of its params."""
     passed = Passed(function, "async" if kind == "async" else "plain", wants_context=False)
-    return Method(name, passed, kind, timeout=timeout, quick=kind == "inline")
+    # in place: a burst of notifications would fill the slots of calls, and what has none is dropped
+    quick = kind == "inline"
+    return Method(name, passed, kind, timeout=timeout, quick=quick, runs_inline=quick)

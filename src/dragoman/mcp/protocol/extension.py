@@ -17,7 +17,7 @@ from msgspec import NODEFAULT, UNSET, Struct, UnsetType, field
 from ...jsonrpc.errors import LocalError
 from ...jsonrpc.options import FLAG, NONE, Rule, instance
 from .encoding import members_of
-from .methods import METHODS, Row
+from .methods import DEFINED_CODES, METHODS, RESERVED_CODES, Row
 from .params import COMPLETE, INPUT_REQUIRED
 from .revisions import R2025_06, R2025_11, REVISIONS, Revision
 from .types import ServerCapabilities
@@ -117,6 +117,8 @@ class Extension(Struct, frozen=True, kw_only=True):
     options: Mapping[str, Mapping[str, Rule | type]] = field(default_factory=dict)
     """The options that it adds to the decorators of "tool", "resource" and "prompt", each with the type of its values
     or a `Rule` for them. An option that is not given is None, so a `Rule` has to accept None."""
+    codes: frozenset[int] = frozenset()
+    """The codes, of those that the protocol reserves, which its specification defines for errors of its methods."""
 
     def __post_init__(self) -> None:
         if re.fullmatch(_NAME, self.name) is None:
@@ -142,6 +144,10 @@ class Extension(Struct, frozen=True, kw_only=True):
                 raise LocalError(f"{self.name}: {topic.method} and {topic.member} are the protocol's own: name others")
         for where, rules in self.options.items():
             self._check_options(where, rules)
+        if wrong_codes := sorted(self.codes - frozenset(RESERVED_CODES) | self.codes & DEFINED_CODES.keys()):
+            raise LocalError(
+                f"{self.name}: {wrong_codes[0]} is the protocol's own, or not reserved: leave it out of codes"
+            )
         if self.capabilities is not None:
             for revision in REVISIONS.values():
                 self._check_capabilities(revision)

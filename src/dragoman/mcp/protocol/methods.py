@@ -68,6 +68,9 @@ class Row(Struct, frozen=True):
     """Of an extension: whether clients that have not declared it are answered too."""
     own_state: bool = False
     """Whether its function reads `requestState` itself, which is then not opened as one that this server sealed."""
+    stream: bool = False
+    """Of an extension: whether a call lasts, and sends messages ahead of its answer. It has no time-out then, and does
+    not count among the calls in flight: its function bounds how many there are."""
 
     def within(self, revision: Revision) -> bool:
         """Return whether `revision` has this method."""

@@ -97,9 +97,10 @@ def tool_failures(declared: tuple[type[RpcError], ...] = ()) -> FailureHandler:
     return handle_failure
 
 
-def failures(what: str = "") -> FailureHandler:
+def failures(what: str = "", codes: frozenset[int] = frozenset()) -> FailureHandler:
     """Return the function that raises a failure of a resource, a prompt or a completion as a JSON-RPC error; one that
-    is not for the caller is masked (-32603). `what`: the name in error texts; by default the entry's name or URI."""
+    is not for the caller is masked (-32603). `what`: the name in error texts; by default the entry's name or URI.
+    `codes`: reserved ones that its errors may have, too."""
 
     def handle_failure(error: BaseException, admitted: Admitted, ran: bool) -> Raw:
         questions = _questions(error, admitted)
@@ -111,7 +112,7 @@ def failures(what: str = "") -> FailureHandler:
         if faults is not None:
             raise invalid_arguments(name, faults) from None
         if isinstance(error, RpcError):
-            raise _error_for_callers(error, admitted)
+            raise _error_for_callers(error, admitted, codes)
         if isinstance(error, ResourceNotFound):
             uri = getattr(admitted.params, "uri", None)
             if uri is None:  # a prompt or a completion, of an argument that names no resource
@@ -174,12 +175,12 @@ def _faults(error: BaseException) -> list[dict[str, Any]] | None:
     return None
 
 
-def _error_for_callers(error: RpcError, admitted: Admitted) -> RpcError:
-    """Return the error as it is sent. basic/index, Error Codes: "Implementations MUST NOT emit any code from this
-    sub-range that is not defined by this specification and MUST use defined codes only with their specified
-    meanings"."""
-    if isinstance(error, CallRefused):
-        return error  # its code is MCP's own
+def _error_for_callers(error: RpcError, admitted: Admitted, codes: frozenset[int] = frozenset()) -> RpcError:
+    """Return the error as it is sent. `codes`: those that an extension defines. basic/index, Error Codes:
+    "Implementations MUST NOT emit any code from this sub-range that is not defined by this specification and MUST use
+    defined codes only with their specified meanings"."""
+    if isinstance(error, CallRefused) or error.code in codes:
+        return error  # its code is MCP's own, or the extension's
     code = error.code
     if code == PARSE_ERROR or (code in RESERVED_CODES and not _is_defined(code, admitted.revision)):
         repeats.warning("%s: a handler's error has no code like %d; the caller gets -32603", admitted.method, code)

@@ -326,7 +326,7 @@ class Server:
             check_declared(admitted, extension)
 
         row = self._extensions.methods[name]
-        method = extension_method(row, function, given)
+        method = extension_method(row, function, given, extension.codes)
         again = defined_again(self._functions.get(name), function)
         self._table.add(name, method, None if row.open else declared, again=again)
         self._functions[name] = function

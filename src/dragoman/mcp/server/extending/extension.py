@@ -13,6 +13,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ....channel import Caller
 from ....jsonrpc.errors import LocalError
@@ -205,12 +206,15 @@ class ServerExtensions:
         return [board for one in self.all for board in one.boards()]
 
 
-def extension_method(row: Row, function: Callable[..., Any], options: CallOptions) -> Method:
-    """Return the method of a row of an extension, which `function(params, context)` answers by the row's result. Raises
-    LocalError for options that conflict."""
+def extension_method(
+    row: Row, function: Callable[..., Any], options: CallOptions, codes: frozenset[int] = frozenset()
+) -> Method:
+    """Return the method of a row of an extension, which `function(params, context)` answers by the row's result.
+    `codes`: the extension's. Raises LocalError for options that conflict."""
     runs: Literal["async", "plain"] = "async" if inspect.iscoroutinefunction(function) else "plain"
-    handler = handler_of(function, runs, _params_and_context, result_writer(row), failures(row.name), Context)
-    return method_for(row.name, runs, function, handler, options)
+    handler = handler_of(function, runs, _params_and_context, result_writer(row), failures(row.name, codes), Context)
+    method = method_for(row.name, runs, function, handler, options)
+    return replace(method, stream=True, timeout=None) if row.stream else method
 
 
 def _params_and_context(admitted: Admitted, context: Any) -> tuple[Any, ...]:
