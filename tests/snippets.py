@@ -239,7 +239,7 @@ class Session:
 
     def _kill(self, words: str) -> None:
         """Kill the servers of this session whose command has these words, and no others of the machine."""
-        for process in [one for one in self._processes if words in " ".join(map(str, one.args))]:
+        for process in [one for one in self._processes if words in str(one.args)]:
             process.kill()
             process.communicate()
             self._processes.remove(process)

@@ -14,8 +14,8 @@ PUBLIC = [
     *("BadAnswer", "Broken", "CallTimeout", "Caller", "ChannelError", "Closed", "Context", "Depends"),
     *("Dialect", "Ended", "Identity"),
     *("InternalError", "InvalidParams", "InvalidRequest", "Limits", "LocalError", "MethodNotFound", "Options"),
-    *("ParseError", "Peer", "RpcError", "Service", "TaskHandle", "TaskPolicy", "TaskStatus"),
-    *("connect", "http_app", "method", "serve"),
+    *("ParseError", "Peer", "ProcessLimits", "RpcError", "Service", "TaskHandle", "TaskPolicy", "TaskStatus"),
+    *("connect", "http_app", "in_process", "method", "serve"),
 ]
 PROTOCOL = [
     *(

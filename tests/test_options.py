@@ -17,7 +17,7 @@ from dragoman import Limits, LocalError, Options, Service
 from dragoman.auth import AuthLimits, Bearer, Introspection, MutualTls, Static
 from dragoman.jsonrpc.leniency import Leniency
 from dragoman.jsonrpc.options import ALIKE, Rule, nearest, rules_of
-from dragoman.mcp import Client, HttpOptions, Server
+from dragoman.mcp import Client, HttpOptions, Server, Tasks
 from dragoman.mcp.client import blocking
 from dragoman.mcp.server.options import PromptOptions, ResourceOptions, ToolOptions
 from dragoman.rpc.channel_peer import ChannelPeer
@@ -72,8 +72,8 @@ TAKERS: dict[str, tuple[Any, Callable[..., Any]]] = {
     "Service.method": (Service.method, lambda **o: Service("x").method(**o)(function)),
     "Service.include": (Service.include, lambda **o: Service("x").include(Service("y"), **o)),
     "Server": (Server, lambda **o: Server("x", **o)),
-    "Server.tool": (ToolOptions, lambda **o: Server("x").tool(**o)(function)),
-    "Server.add_tool": (ToolOptions, lambda **o: Server("x").add_tool(function, **o)),
+    "Server.tool": (ToolOptions, lambda **o: Server("x", extensions=[Tasks()]).tool(**o)(function)),
+    "Server.add_tool": (ToolOptions, lambda **o: Server("x", extensions=[Tasks()]).add_tool(function, **o)),
     "Server.prompt": (PromptOptions, lambda **o: Server("x").prompt(**o)(function)),
     "Server.resource": (ResourceOptions, lambda **o: Server("x").resource("x://{a}", **o)(function)),
     "Server.completion": (RunOptions, completed),
@@ -167,6 +167,11 @@ def test_how_a_function_runs(taker: str, option: str, wrong: Any) -> None:
 def test_words(taker: str, options: dict[str, Any], words: str) -> None:
     with pytest.raises(LocalError, match=words.replace("(", r"\(")):
         TAKERS[taker][1](**options)
+
+
+def test_an_option_of_an_extension_names_it() -> None:
+    with pytest.raises(LocalError, match=r"task is an option of the extension Tasks: Server\(extensions="):
+        Server("x").tool(task=True)(function)
 
 
 def test_what_is_given_by_place() -> None:

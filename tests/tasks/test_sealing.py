@@ -163,5 +163,5 @@ except Exception as error:
     print(type(error).__name__, error)
 """
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    assert said.startswith("LocalError A store of tasks with keys needs cryptography")
+    assert said.startswith("LocalError What is kept encrypted, with keys, needs cryptography")
     assert "dragoman[auth]" in said

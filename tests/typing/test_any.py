@@ -32,31 +32,37 @@ STRANGE = "another library's, whose signature it repeats"
 REASONS = {
     JSON: """
         BlockingClient.call() Call.params CallStore.get(default) CallStore.set(value) Client.call() Context.call(params)
-        Context.notify(params) Context.progress(value) ErrorObject.data Fetched.json Fetcher.post_json(content)
+        Context.notify(params) Context.progress(value) ErrorObject.data Events.grant(value) Fetched.json Fetcher.post_json(content)
         LoggingMessageNotificationParams.data Notification.params Observation.params OutgoingBatch.call(params)
-        OutgoingBatch.notify(params) Peer.call(params) Peer.notify(params) Proxy.__call__(args) Proxy.__call__(kwargs)
+        OutgoingBatch.notify(params) Peer.call(params) Peer.notify(params) Peer.start(params)
+        ReceivedEvent.data SyncPeer.start(params) TaskStatus.progress Proxy.__call__(args) Proxy.__call__(kwargs)
         Request.params Result.result RouteResponse.body RpcError.__init__(data) RpcError.data RpcError.of(data)
         ServerExtension.grant(value) SyncBatch.call(params) SyncBatch.notify(params) SyncPeer.call(params)
-        SyncPeer.notify(params) TopicGrant.value
+        SyncPeer.notify(params) Tasks.grant(value) TopicGrant.value
     """,
     ID: """
         Call.id Context.id Failure.id Malformed.id Malformed.spoils Observation.id Request.id Result.id failure(id)
     """,
     RESULT: """
-        BlockingClient.request() Call.decoded(result) Call.decoded() Client.request() Peer.call() Proxy.__call__()
+        BlockingClient.request() Call.decoded(result) Call.decoded() Client.request() ExtensionClient.request()
+        ExtensionClient.stream()
+        ExtensionClient.tool_result() ExtensionClient.tool_result(result) Peer.call() Proxy.__call__()
         RouteRequest.json() SyncPeer.call()
     """,
     FORM: """
         Binding.result_type Context.call(result) Context.call_all(result) Context.elicit(schema)
         OutgoingBatch.call(result) Peer.call(result) RouteRequest.json(type) SyncBatch.call(result) SyncPeer.call(result)
+        Peer.start(result) Peer.task(result) SyncPeer.start(result) SyncPeer.task(result) TaskHandle.__init__(result)
     """,
     BOTH: "CallStore.delete() CallStore.get() Context.call() Context.call_all()",
-    OWN: "Options.load_board Options.store Outgoing.extra Peer.__init__(runner)",
+    OWN: "Options.load_board Options.store Outgoing.extra Peer.__init__(runner) TaskHandle.__init__(peer)",
     STRANGE: """
         HistogramExporter.export(kwargs) HistogramExporter.shutdown(kwargs)
         Serving.send() Serving.send(value) Serving.throw() Serving.throw(error)
     """,
-    "the result of the call around which it is, or that goes on": "DetachedCall.result ServerExtension.around()",
+    "the result of the call around which it is, or that goes on": """
+        DetachedCall.result ServerExtension.around() Tasks.around()
+    """,
     "the default of a parameter of any type": "Depends()",
     "the result of the edit, which is the engine's user's": "Engine.change()",
     "a mapping where the call is by name, a tuple where it is by position": "Call.arguments",

@@ -100,7 +100,7 @@ class Limits(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
     """An HTTP connection without a request is closed after this time."""
     threads: int = 40
     """Worker threads for plain functions, per served object. Half of them at most wait for answers that come in later
-    requests, which may take days."""
+    requests, which may take days; three quarters at most run calls that go on beyond their requests, in fair shares."""
     call_timeout: float | None = 30.0
     """Time for one outgoing call, at the caller."""
     handler_timeout: float | None = 300.0

@@ -7,9 +7,11 @@ Rules:
   `limits.detached_calls`, which callers share fairly.
 - It takes over the slot that its request has of the method's `concurrency`, so that a request which waits for its
   detached call needs no second slot; or it waits for a slot of its own, where its request has none.
-- Its time-out, its threads and what its Context can do are those of any call. What it sends to the caller goes to the
+- Its functions have three quarters of `limits.threads` at most, in fair shares (`ThreadShare`).
+- Its time-out and what its Context can do are those of any call. What it sends to the caller goes to the
   channel on which the request came; on a wire without channels nothing is sent.
-- A drain waits for it as for other calls in flight, and then ends it.
+- A drain waits for it as for other calls in flight, and then ends it; one that waits for an answer which comes in a
+  later request is ended at once, since a server that drains takes no requests.
 """
 
 from __future__ import annotations
@@ -150,7 +152,8 @@ class _Acceptor:
         self._session_name: str = ""
         if site.seen is not None:
             self._number, self._session_name = site.seen.seen.channel, site.seen.seen.session
-        self.origin = MessageOrigin(caller, site.peer)
+        # as long as its request is open, what it asks goes with the answer (2025-11-25's basic/transports)
+        self.origin = MessageOrigin(caller, site.peer, site.origin.reply_stream)
         self._owner = owner_of(caller)
         self._runner: Runner = site.runner
         self._size = site.size
@@ -184,7 +187,7 @@ class _Acceptor:
 class DetachedRun(InboundCall):
     """The rest of a call, in flight."""
 
-    __slots__ = ("_call", "_error", "_next", "_on_progress", "_refusal", "_returned", "future", "stopped")
+    __slots__ = ("_call", "_error", "_next", "_on_progress", "_owner", "_refusal", "_returned", "future", "stopped")
 
     def __init__(
         self,
@@ -212,9 +215,23 @@ class DetachedRun(InboundCall):
         self.stopped: asyncio.Future[None] = site.loop.create_future()
         """Done when its work has ended, which may be after `future` is done: a thread cannot be stopped."""
         self._call, self._next, self._on_progress = call, next, on_progress
+        self._owner = acceptor._owner
         self._returned: Any = _NOTHING
         self._error: BaseException | None = None
         self._refusal: Refusal | None = None
+
+    async def thread(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        share, owner, before = self.runner.detached_threads, self._owner, self._threads
+        await share.take(owner)
+        try:
+            return await super().thread(function, arguments)
+        finally:
+            if self._threads == before:  # else it was abandoned, and has its thread until its function returns
+                share.give_back(owner)
+
+    def _thread_ended(self) -> None:
+        self.runner.detached_threads.give_back(self._owner)
+        super()._thread_ended()
 
     def use_slot(self, slots: Any) -> None:
         """Hold a slot of its method (None: there is none), and release it at the end of the work."""

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from ..access import Access
     from ..tasks.policy import TaskPolicy
     from .lifespan import Lifespan
+else:
+    TaskPolicy = Any  # start-up: annotations resolve at run time, to no more than this
 
 
 Allow: TypeAlias = Callable[[Identity, Mapping[str, Any] | None], bool]
@@ -165,7 +167,6 @@ RUNNING: Final = {
     "timeout": CALL_TIME | NOT_GIVEN,
     "concurrency": whole(1) | NONE,
     "queue": whole(0) | NONE,
-    "process": FLAG,
 }
 """The rules of the options that say how a function runs."""
 ERROR: Final = Rule(lambda value: isinstance(value, type) and issubclass(value, RpcError), "a subclass of RpcError")
@@ -173,7 +174,7 @@ AUTH: Final = Rule(_verifies, "a verifier of tokens, such as dragoman.auth.Beare
 DEMANDS: Final = {"scopes": TEXT | TEXTS, "roles": TEXT | TEXTS, "allow": CALLABLE | NONE}
 """The rules of the options that say who may call."""
 _SAID: Final = {"errors": many(ERROR), "idempotent": FLAG, "deprecated": FLAG, "tags": many(TEXT)}
-METHOD: Final = RUNNING | DEMANDS | _SAID | {"name": TEXT | NONE, "task": ANYTHING}
+METHOD: Final = RUNNING | DEMANDS | _SAID | {"process": FLAG, "name": TEXT | NONE, "task": ANYTHING}
 """The rules of the options of a method; `tasks.policy` checks `task`."""
 DEFAULTS: Final[Mapping[str, Any]] = {
     "inline": False,
@@ -201,6 +202,11 @@ class RunOptions(TypedDict, total=False):
     timeout: float | UnsetType | None
     concurrency: int | None
     queue: int | None
+
+
+class ProcessOption(TypedDict, total=False):
+    """Where a function runs; `Service.method` describes it."""
+
     process: bool
 
 
@@ -212,7 +218,7 @@ class CallOptions(RunOptions, total=False):
     allow: Allow | None
 
 
-class MethodOptions(CallOptions, total=False):
+class MethodOptions(CallOptions, ProcessOption, total=False):
     """How a function is registered as a method; `Service.method` describes them."""
 
     errors: Iterable[type[RpcError]]
@@ -262,10 +268,10 @@ def _task_of(name: str, task: Any, inline: bool) -> TaskPolicy | None:
     return method_policy(name, task, inline=inline)
 
 
-def running_function(function: Callable[..., Any], name: str, options: RunOptions) -> Callable[..., Any]:
+def running_function(function: Callable[..., Any], name: str, options: Mapping[str, Any]) -> Callable[..., Any]:
     """Return the function that runs: with the option `process` one that runs it in a child process. Raises LocalError
     for a function that a child could not find, and for options that conflict."""
-    if not options["process"]:
+    if not options.get("process"):
         return function
     if options["inline"]:
         raise LocalError(f"{name}: inline functions run on the loop, process=True in a child process: leave one out")

@@ -13,7 +13,7 @@ import logging
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from msgspec import UNSET, Raw
 from msgspec.structs import replace
@@ -32,6 +32,7 @@ from .dispatch import HERE, MessageOrigin, MethodHost, begin
 from .method import Method
 from .observing import Arrival, Deliver, nothing, numbers, speak
 from .thread_pool import ThreadPool, Work
+from .thread_share import ThreadShare
 
 if TYPE_CHECKING:
     from ..allowance import Allowance
@@ -67,11 +68,14 @@ class CallAcceptor(Protocol):
         """The call's work has ended, or is not counted: its slot is free."""
 
 
+CLOSED: Final = Refusal("draining", "Draining: the server closed before the call was done")
+
+
 class InboundCall:
     """One call in flight. It is the `Site` of its Context."""
 
     __slots__ = (
-        "_answered", "_asking", "_begun", "_freed", "_left", "_over", "_pool", "_questions", "_slots", "_steps", "_task",
+        "_answered", "_asking", "_begun", "_freed", "_left", "_over", "_parked", "_pool", "_questions", "_slots", "_steps", "_task",
         "_thread_work", "_threads", "acceptor", "after", "cancelled", "deliver", "key", "loop", "message", "method", "origin", "peer",
         "runner", "seen", "size",
     )  # fmt: skip
@@ -112,6 +116,7 @@ class InboundCall:
         self._thread_work: Work | None = None  # the function that runs in a thread, or waits for one
         self._threads = 0  # abandoned threads that have not returned
         self._asking = 0
+        self._parked = 0  # answers from later requests that it waits for
         self._left: float | None = None  # time left when it began to ask
         self._questions: set[asyncio.Task[Any]] | None = None  # questions that threads wait for
         self._steps = 0  # progress values on their way from a thread to the loop
@@ -289,6 +294,11 @@ class InboundCall:
             self._task.cancel()
         for question in tuple(self._questions or ()):
             question.cancel()
+
+    @property
+    def is_parked(self) -> bool:
+        """Whether it waits for an answer that comes in a later request."""
+        return self._parked > 0
 
     @property
     def asks(self) -> bool:
@@ -480,7 +490,18 @@ class InboundCall:
     def ask_elsewhere(self, context: Context, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         if self.method.kind == "thread":
             return self._awaited(self._park(work))
-        return self._paused(work())
+        return self._elsewhere(work)
+
+    async def _elsewhere(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        """Await an answer that comes in a later request. Ends the call if the server drains: none comes any more."""
+        if self.runner.call_limit.draining:
+            self.end(CLOSED)
+            raise asyncio.CancelledError
+        self._parked += 1
+        try:
+            return await self._paused(work())
+        finally:
+            self._parked -= 1
 
     async def _park(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         """Await an answer for a thread, which may come after days. Raises CallRefused where too many threads wait."""
@@ -491,7 +512,7 @@ class InboundCall:
             raise CallRefused(Refusal("busy", f"Busy: {most} threads wait for answers, half of all", data))
         runner.parked += 1
         try:
-            return await self._paused(work())
+            return await self._elsewhere(work)
         finally:
             runner.parked -= 1
 
@@ -539,6 +560,7 @@ class Runner:
         """Threads that wait for answers from elsewhere: at most half of all, so that others find one."""
         self.detached: Allowance | None = None
         """The calls that go on beyond their requests, by owner; None before the first of them."""
+        self._detached_threads: ThreadShare | None = None
         self._exchanges = _ExchangesInPlace(service)
 
     def bind(self) -> None:
@@ -555,7 +577,7 @@ class Runner:
                 )
             self._bound = self.loop = loop
             self.clock = DeadlineClock(loop)
-            self._pool = None
+            self._pool = self._detached_threads = None
 
     @property
     def pool(self) -> ThreadPool:
@@ -563,6 +585,14 @@ class Runner:
         if self._pool is None:
             self._pool = ThreadPool(self.loop, self.service.limits.threads, f"dragoman-{self.service.name}")
         return self._pool
+
+    @property
+    def detached_threads(self) -> ThreadShare:
+        """The threads of calls that go on beyond their requests: three quarters of all. Half of all may wait for
+        answers, and neither these nor the quick functions of requests must be without any."""
+        if self._detached_threads is None:
+            self._detached_threads = ThreadShare(max(1, self.service.limits.threads * 3 // 4))
+        return self._detached_threads
 
     def slots(self, method: Method) -> ConcurrencyLimit:
         """The slots of a method that has a concurrency of its own."""
@@ -577,6 +607,7 @@ class Runner:
         waiting = sum(len(peer._conversation.waiting) for peer in peers)
         waiting += sum(len(one.queue) for one in tuple(self._concurrency_limits.values()))
         waiting += 0 if self._pool is None else self._pool.waiting
+        waiting += 0 if self._detached_threads is None else self._detached_threads.waiting
         return {"channels": len(peers), "calls_waiting": waiting}
 
     # -- exchanges
@@ -647,6 +678,9 @@ class Runner:
         seconds cancel what is still in flight and close the rest."""
         self.bind()
         self.call_limit.draining = True
+        for run in tuple(self.runs):
+            if run.is_parked:
+                run.end(CLOSED)
         owed: dict[Any, set[InboundCall]] = {}
         for run in [run for run in self.runs if not run.method.stream and run.acceptor is run.peer]:
             owed.setdefault(run.peer, set()).add(run)
@@ -662,11 +696,10 @@ class Runner:
         if waits:
             await asyncio.wait(waits, timeout=timeout)
         self.call_limit.idle = None
-        refusal = Refusal("draining", "Draining: the server closed before the call was done")
         for peer in tuple(self.peers):
-            peer.turn_away(refusal)
+            peer.turn_away(CLOSED)
         for run in tuple(self.runs):
-            run.end(refusal)
+            run.end(CLOSED)
         if self.peers:
             await asyncio.wait([asyncio.ensure_future(peer.close(0)) for peer in tuple(self.peers)])
         for one in parting:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from .contract import Change, full
-from .database import Database, DatabaseFull
+from .database import IN_MEMORY, Database, DatabaseFull
 
 _TABLE = (
     "CREATE TABLE IF NOT EXISTS documents "
@@ -38,6 +38,7 @@ class SqliteStore:
     def __init__(self, path: str, owners: int, total: int, clock: Callable[[], float] = time.time) -> None:
         self._owners, self._total = owners, total
         self._clock = clock
+        path = f"./{path}" if path == IN_MEMORY else path  # a file of that name, as for any other
         self._database = Database(path, _prepare, what=f"store sqlite:{path}", size=total)
 
     async def read(self, owner: str) -> bytes | None:

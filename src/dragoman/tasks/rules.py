@@ -56,6 +56,20 @@ def answered(record: TaskRecord, now: float, answers: Mapping[str, Raw]) -> Task
     )
 
 
+def dropped(record: TaskRecord, now: float, keys: frozenset[str]) -> TaskRecord | None:
+    """Drop questions that its function does not wait for any more."""
+    left = {key: question for key, question in record.questions.items() if key not in keys}
+    if len(left) == len(record.questions):
+        return None
+    return structs.replace(
+        record,
+        updated=now,
+        status="input_required" if left else "working",
+        message=record.message if left else "",
+        questions=left,
+    )
+
+
 def taken(record: TaskRecord, keys: frozenset[str]) -> TaskRecord | None:
     """Drop answers that its runner has taken."""
     left = {key: answer for key, answer in record.answers.items() if key not in keys}
@@ -127,6 +141,11 @@ def claimed(record: TaskRecord, runner: str) -> TaskRecord:
 def handed_over(record: TaskRecord) -> TaskRecord:
     """Let it wait for another runner."""
     return structs.replace(record, runner="")
+
+
+def not_begun(record: TaskRecord) -> TaskRecord:
+    """Let it wait for a runner once more: `begun_again` has counted a run that did not begin."""
+    return structs.replace(record, runner="", runs=max(record.runs - 1, 1))
 
 
 def begun_again(record: TaskRecord, now: float, *, lost: bool) -> TaskRecord:

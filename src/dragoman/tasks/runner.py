@@ -7,6 +7,8 @@ Rules:
 - A runner lives by its beats (`BEAT`). With each it learns which of its tasks were answered or are to be cancelled, and
   takes over orphans of its server.
 - An orphan is run again if its function is idempotent, at most `RUNS` times in all; otherwise it fails, and says why.
+- What a runner has, it ends: a step that fails because the store is away or full is done again, so no task of a runner
+  that lives is left without an end.
 - A change wakes those who wait for it in this process at once, on the bus as soon as it is told, and otherwise within
   `LOOK`.
 """
@@ -24,7 +26,7 @@ from typing import Any, Final, Protocol
 import msgspec
 from msgspec import Raw
 
-from ..jsonrpc.errors import INTERNAL_ERROR, CallRefused
+from ..jsonrpc.errors import INTERNAL_ERROR, CallRefused, RpcError
 from ..repeats import Repeats
 from ..store.contract import StoreLost
 from . import rules
@@ -125,6 +127,16 @@ class RunningTask:
         finally:
             for key in questions:
                 self._answers.pop(key, None)
+            if open := frozenset(key for key, answer in mine.items() if not answer.done() or answer.cancelled()):
+                self.runner.spawn(self._drop_questions(open))
+
+    async def _drop_questions(self, keys: frozenset[str]) -> None:
+        """Ask no more what its function does not wait for any more."""
+        try:
+            now = await self.runner.store.now()
+            await self.runner.edit(self.id, lambda one: rules.dropped(one, now, keys), True)
+        except (StoreLost, TasksFull) as error:
+            repeats.warning("a question of a task stays in its record: %s", error)
 
     def take(self, record: TaskRecord) -> frozenset[str]:
         """Take the answers in its record, and return their keys."""
@@ -161,6 +173,8 @@ class RunningTask:
                 await asyncio.sleep(PROGRESS)
         except (StoreLost, TasksFull) as error:
             repeats.warning("the progress of a task is not kept: %s", error)
+        except Exception:
+            repeats.error("the progress of a task is not told", exc_info=True)
         finally:
             self._writing = None
 
@@ -204,6 +218,8 @@ class TaskRunner:
         self._beating: asyncio.Task[None] | None = None
         self.handed_over: set[str] = set()
         """Tasks that another runner may begin again once this one has closed."""
+        self._claimed: list[ClaimedTask] = []
+        """Orphans that this runner has, and has not begun or ended yet."""
         self.began_total: int = 0
         self.lost_total: int = 0
         """Orphans that were taken over."""
@@ -251,8 +267,10 @@ class TaskRunner:
             try:
                 for record in await self.store.beat(self.name):
                     self._look(record)
-                for claimed in await self.store.claim(self.name, self._server, CLAIMED):
-                    await self._take_over(claimed)
+                if not self._claimed:
+                    self._claimed = await self.store.claim(self.name, self._server, CLAIMED)
+                    self.lost_total += len(self._claimed)
+                await self._take_over()
                 if loop.time() - swept >= SWEEP:
                     swept = loop.time()
                     await self._extend()
@@ -279,23 +297,61 @@ class TaskRunner:
         for task in tuple(self.running.values()):
             await self.edit(task.id, longer, True)
 
-    async def _take_over(self, claimed: ClaimedTask) -> None:
-        """Begin an orphan again, or end it."""
-        record, now = claimed.record, await self.store.now()
-        self.lost_total += 1
-        if record.cancelling:
-            await self.edit(record.id, lambda one: rules.cancelled(one, now, "cancelled"), True)
-        elif not record.idempotent or (claimed.before and record.runs >= RUNS):
-            why = _RUN_OFTEN if record.idempotent else _RUN_ONCE
-            logger.warning(
-                "%s: the task %s of %s fails: %s", self._server, record.id[:6], record.name or record.method, why
-            )
-            await self.edit(record.id, lambda one: rules.failed(one, now, LOST, why), True)
-        else:
-            lost = bool(claimed.before)
+    async def _take_over(self) -> None:
+        """Begin what was claimed again, or end it. What could not be written is there for the next beat."""
+        while self._claimed:
+            claimed, now = self._claimed[0], await self.store.now()
+            record, lost = claimed.record, bool(claimed.before)
+            if record.cancelling:
+                await self.edit(record.id, lambda one: rules.cancelled(one, now, "cancelled"), True)  # noqa: B023
+            elif not record.idempotent or (lost and record.runs >= RUNS):
+                why = _RUN_OFTEN if record.idempotent else _RUN_ONCE
+                what = record.name or record.method
+                logger.warning("%s: the task %s of %s fails: %s", self._server, record.id[:6], what, why)
+                await self._fail(record.id, LOST, why)
+            else:
+                await self._begin_again(record, now, lost)
+            self._claimed.pop(0)
+
+    async def _begin_again(self, record: TaskRecord, now: float, lost: bool) -> None:
+        try:
             begun = await self.edit(record.id, lambda one: rules.begun_again(one, now, lost=lost), True)
-            if begun is not None and not begun.ended:
-                self.spawn(self._resume(begun))
+        except TasksFull as error:
+            await self._fail(record.id, LOST, f"its process was lost, and it could not be begun again: {error}")
+            return
+        if begun is not None and not begun.ended:
+            self.spawn(self._resume_or_fail(begun))
+
+    async def _resume_or_fail(self, record: TaskRecord) -> None:
+        """Begin an orphan again. One that cannot be begun fails; where that is only so for now, another runner, or this
+        one, gets it once more."""
+        try:
+            await self._resume(record)
+        except (StoreLost, CallRefused) as error:
+            repeats.warning("%s: a task waits to be begun again: %s", self._server, error)
+            if record.id not in self.running:
+                await self._try_until_done(lambda: self.edit(record.id, rules.not_begun, True))
+        except Exception:
+            repeats.error("%s: a task cannot be begun again", self._server, exc_info=True)
+            if record.id in self.running:
+                return
+            why = "its process was lost, and it could not be begun again"
+            await self._try_until_done(lambda: self._fail(record.id, LOST, why))
+
+    async def _fail(self, id: str, error: Raw, why: str) -> None:
+        """End a task of this runner that does not run. Raises StoreLost, TasksFull."""
+        now = await self.store.now()
+        await self.edit(id, lambda one: rules.failed(one, now, error, why), True)
+
+    async def _try_until_done(self, write: Callable[[], Awaitable[object]]) -> None:
+        """Write; while the store is away or has no room, again and again."""
+        while True:
+            try:
+                await write()
+                return
+            except (StoreLost, TasksFull) as error:
+                repeats.warning("%s: a change of a task waits for its store: %s", self._server, error)
+            await asyncio.sleep(AGAIN)
 
     # -- changes
 
@@ -391,7 +447,14 @@ class TaskRunner:
 
     async def cancel(self, id: str) -> None:
         """Request the cancellation of a task, wherever it runs. Raises StoreLost."""
-        record = await self.edit(id, rules.cancel_requested)
+        try:
+            record = await self.edit(id, rules.cancel_requested)
+        except TasksFull:  # there is no room for the request; what has ended takes up less
+            if (task := self.running.get(id)) is not None and task.call is not None:
+                task.call.cancel()
+            now = await self.store.now()
+            await self.edit(id, lambda one: rules.cancelled(one, now, "cancelled"))
+            return
         if record is None or record.ended:
             return
         self._look(record)
@@ -405,12 +468,11 @@ class TaskRunner:
         if creating is not None:
             with suppress(TasksFull, StoreLost):
                 await creating
-        while True:
-            with suppress(StoreLost):
-                now = await self.store.now()
-                await self.edit(id, lambda one: rules.cancelled(one, now, "it was not begun"), True)  # noqa: B023
-                return
-            await asyncio.sleep(AGAIN)
+        await self._try_until_done(lambda: self._withdraw(id))
+
+    async def _withdraw(self, id: str) -> None:
+        now = await self.store.now()
+        await self.edit(id, lambda one: rules.cancelled(one, now, "it was not begun"), True)
 
     async def cancel_and_wait(self, id: str) -> TaskRecord | None:
         """Cancel a task, and return it once it has ended; one whose runner does not end it is ended here."""
@@ -433,7 +495,11 @@ class TaskRunner:
 
     async def _settle(self, task: RunningTask, call: OngoingCall, error_of: Callable[[Exception], Raw]) -> None:
         try:
-            edit = await self._ending(task, call, error_of)
+            try:
+                edit = await self._ending(task, call, error_of)
+            except Exception:
+                repeats.error("%s: the end of a task cannot be told", self._server, exc_info=True)
+                edit = _broken
             task.stop_writing()
             if edit is not None:
                 await self._write_end(task, edit)
@@ -455,9 +521,9 @@ class TaskRunner:
             error, why = error_of(refused), refused.refusal.reason
             return lambda one, now: rules.failed(one, now, error, why)
         except Exception as raised:
-            error, why = error_of(raised), getattr(raised, "message", "") or "it failed"
+            error, why = error_of(raised), (isinstance(raised, RpcError) and raised.message) or "it failed"
             return lambda one, now: rules.failed(one, now, error, why)
-        return lambda one, now: rules.kept_until(rules.completed(one, now, Raw(value)), now + task.keep)
+        return lambda one, now: rules.completed(one, now, Raw(value))
 
     async def _stopped(self, task: RunningTask) -> Callable[[TaskRecord, float], TaskRecord] | None:
         """Hand a task over to another process, or end it, because this server stops."""
@@ -468,19 +534,28 @@ class TaskRunner:
         return lambda one, now: rules.failed(one, now, STOPPED, why)
 
     async def _write_end(self, task: RunningTask, end: Callable[[TaskRecord, float], TaskRecord]) -> None:
-        """Write the end of a task; while the store is away, again and again."""
-        while True:
+        """Write the end of a task, which is kept from then on; while the store is away or full, again and again. One
+        for which there is no room fails, which takes up little."""
+
+        async def write(end: Callable[[TaskRecord, float], TaskRecord]) -> None:
+            now = await self.store.now()
+            await self.edit(
+                task.id,
+                lambda one: rules.kept_until(end(task.with_last_progress(one, now), now), now + task.keep),
+                True,
+            )
+
+        async def write_or_fail() -> None:
+            nonlocal end
             try:
-                now = await self.store.now()
-                await self.edit(task.id, lambda one: end(task.with_last_progress(one, now), now), True)  # noqa: B023
-                return
-            except StoreLost as error:
-                repeats.warning("%s: the end of a task waits for its store: %s", self._server, error)
-                await asyncio.sleep(AGAIN)
+                await write(end)
             except TasksFull as error:
                 why = str(error)
                 fault = error_object(f"the result has no room in the store of tasks: {why}")
-                end = lambda one, now: rules.failed(one, now, fault, why)  # noqa: E731, B023
+                end = lambda one, now: rules.failed(one, now, fault, why)  # noqa: E731
+                await write(end)
+
+        await self._try_until_done(write_or_fail)
 
     def measures(self) -> Mapping[str, float]:
         """Return numbers for metrics, by name."""
@@ -490,3 +565,7 @@ class TaskRunner:
             "tasks_taken_over_total": self.lost_total,
             **self.store.measures(),
         }
+
+
+def _broken(record: TaskRecord, now: float) -> TaskRecord:
+    return rules.failed(record, now, error_object("its result cannot be told"), "its result cannot be told")

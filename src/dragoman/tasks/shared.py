@@ -263,6 +263,7 @@ class BusTasks:
     async def list_recent(
         self, server: str, before: float | None, limit: int, *, ended: bool | None = None
     ) -> list[TaskRecord]:
+        """Return the recent tasks of a server, of all owners; see `TaskStore`."""
         with self._open():
             before, now = inf if before is None else before, self._clock.now()
             ledgers = await asyncio.gather(*[one.read() for one in self._shards])

@@ -245,6 +245,7 @@ class SqliteTasks:
     async def list_recent(
         self, server: str, before: float | None, limit: int, *, ended: bool | None = None
     ) -> list[TaskRecord]:
+        """Return the recent tasks of a server, of all owners; see `TaskStore`."""
         before = inf if before is None else before
         return self._database.read(partial(self._recent, server=server, before=before, limit=limit, ended=ended))
 

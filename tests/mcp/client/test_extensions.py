@@ -978,12 +978,12 @@ class Opens(Jobs):
     def __init__(self, fails: str = "") -> None:
         super().__init__()
         self.noted: list[str] = []
-        self.client: ExtensionClient | None = None
+        self.opened: ExtensionClient | None = None
         self._fails = fails
 
     @asynccontextmanager
-    async def open(self, client: ExtensionClient) -> AsyncIterator[None]:
-        self.client = client
+    async def connected(self, client: ExtensionClient) -> AsyncIterator[None]:
+        self.opened = client
         found = await client.request("com.example/fetch", Job("abc"))
         self.noted.append(f"entered {found.depth}")
         if self._fails == "entering":
@@ -1007,12 +1007,12 @@ async def test_an_extension_is_entered_and_left_with_the_connection(revision: Re
     server = speaks(revision, fetches)
     async with Client(server, revision=revision, extensions=[one, other]) as client:
         assert (one.noted, other.noted) == (["entered 3"], ["opened"])
-        assert one.client is not None
-        assert one.client.revision == client.revision
-        assert one.client.comes_back
+        assert one.opened is not None
+        assert one.opened.revision == client.revision
+        assert one.opened.comes_back
     assert (one.noted, other.noted) == (["entered 3", "left"], ["opened"])
     assert server.of("com.example/fetch")[-1]["params"]["id"] == "left"
-    assert not one.client.comes_back
+    assert not one.opened.comes_back
     await client.close()
     assert one.noted == ["entered 3", "left"]
 
@@ -1025,7 +1025,7 @@ class Other(ClientExtension):
     def __init__(self) -> None:
         self.noted: list[str] = []
 
-    def open(self, client: ExtensionClient) -> None:
+    def connected(self, client: ExtensionClient) -> None:
         self.noted.append("opened")
 
 
@@ -1046,8 +1046,8 @@ async def test_a_call_that_lasts(revision: Revision) -> None:
     jobs, begun = Opens(), list[int]()
     server = speaks(revision, lambda message: fetches(message) if message["params"].get("id") != "long" else [])
     async with Client(server, revision=revision, timeout=0.05, extensions=[jobs]):
-        assert jobs.client is not None
-        call = asyncio.ensure_future(jobs.client.stream("com.example/fetch", Job("long"), begun=begun.append))
+        assert jobs.opened is not None
+        call = asyncio.ensure_future(jobs.opened.stream("com.example/fetch", Job("long"), begun=begun.append))
         await server.until("com.example/fetch")
         await asyncio.sleep(0.15)  # longer than the client waits for others
         assert not call.done()
@@ -1056,9 +1056,9 @@ async def test_a_call_that_lasts(revision: Revision) -> None:
         server.say(Result({"resultType": "complete", "depth": 7}), sent)
         assert await call == Measure(7)
         come = asyncio.Event()
-        call = asyncio.ensure_future(jobs.client.stream("com.example/fetch", Job("long"), begun=lambda id: come.set()))
+        call = asyncio.ensure_future(jobs.opened.stream("com.example/fetch", Job("long"), begun=lambda id: come.set()))
         await come.wait()
         call.cancel()
         await server.until("notifications/cancelled")
         with pytest.raises(LocalError, match="fech is not a method"):
-            await jobs.client.stream("com.example/fech", begun=begun.append)
+            await jobs.opened.stream("com.example/fech", begun=begun.append)

@@ -742,22 +742,34 @@ async def test_one_that_waits_for_answers_can_be_cancelled(revision: Revision, k
         assert answers.cancelled()
 
 
-async def test_threads_that_wait_for_answers_leave_half_of_all_to_others() -> None:
+async def test_a_thread_that_waits_for_an_answer_holds_up_the_next_call_that_goes_on() -> None:
     running = Running()
     async with town(made(running, limits=Limits(threads=2)), R2026_07, **ELICITS) as calls:
         await calls.call("who_plain", {})
         first = await running.calls.get()
         requests, answers = await running.asked.get()
-        await calls.call("who_plain", {})
+        await calls.call("twice_plain", {"n": 1})  # calls that go on have one thread of the two
         second = await running.calls.get()
-        with pytest.raises(CallRefused, match="Busy: 1 threads wait for answers, half of all"):
-            await second.result
-        await calls.call("twice_plain", {"n": 1})
-        assert await text_of(await running.calls.get()) == "2"
+        assert not second.done
         answers.set_result({key: accepted("Ada") for key in requests})
         assert await text_of(first) == "Ada and Ada"
+        assert await text_of(second) == "2"
+
+
+async def test_threads_that_wait_for_answers_leave_half_of_all_to_others() -> None:
+    running = Running()
+    app = made(running, limits=Limits(threads=2))
+    async with town(app, R2026_07, **ELICITS) as calls:
+        host = behind(app).host
+        host.parked += 1  # the thread of another caller
         await calls.call("who_plain", {})
-        await running.asked.get()
+        with pytest.raises(CallRefused, match="Busy: 1 threads wait for answers, half of all"):
+            await (await running.calls.get()).result
+        host.parked -= 1
+        await calls.call("who_plain", {})
+        requests, answers = await running.asked.get()
+        answers.set_result({key: accepted("Ada") for key in requests})
+        assert await text_of(await running.calls.get()) == "Ada and Ada"
 
 
 @both

@@ -232,7 +232,7 @@ class Client:
         await self._session.open()
         try:
             for one in self._extensions.opening:
-                if (opened := one.open(self._extension_client)) is not None:
+                if (opened := one.connected(self._extension_client)) is not None:
                     await self._opened.enter_async_context(opened)
         except BaseException:
             await self.close()

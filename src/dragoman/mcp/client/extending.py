@@ -115,7 +115,7 @@ class ClientExtension:
         the tools first. A tool that the server does not list stays None."""
         return False
 
-    def open(self, client: ExtensionClient) -> AbstractAsyncContextManager[Any] | None:
+    def connected(self, client: ExtensionClient) -> AbstractAsyncContextManager[Any] | None:
         """Return an async context manager that is entered when the client is connected, and left before its channel is
         closed; None: there is nothing to enter. With `client` the extension can call its methods on its own."""
         return None
@@ -175,7 +175,7 @@ def check_extensions(given: Iterable[Extension | ClientExtension]) -> ClientExte
                 heard[method] = function
             if overrides(one, ClientExtension, "prepare"):
                 preparing.append(one)
-            if overrides(one, ClientExtension, "open"):
+            if overrides(one, ClientExtension, "connected"):
                 opening.append(one)
         elif isinstance(one, Extension):
             if one.results:

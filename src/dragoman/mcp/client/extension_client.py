@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
@@ -13,7 +13,8 @@ from .session import ClientSession
 from .subscriptions import Subscription
 
 if TYPE_CHECKING:
-    from .options import OnProgress
+    from ..protocol.params import CallToolResult
+    from .options import OnProgress, VersionedOptions
 
 
 class ClientFunctions(Struct, frozen=True, kw_only=True):
@@ -81,9 +82,12 @@ class ExtensionClient:
         """Call a method and return the JSON text of its result, as `Client.request_raw` does."""
         return await self._client.request_raw(method, params, timeout=timeout, total=total, **self._own)
 
-    async def call_tool(self, name: str, arguments: Mapping[str, Any] | None = None, **options: Any) -> Any:
+    async def call_tool(
+        self, name: str, arguments: Mapping[str, Any] | None = None, **options: Unpack[VersionedOptions]
+    ) -> CallToolResult:
         """Call a tool; `Client.call_tool` describes the options, the result and the errors."""
-        return await self._client.call_tool(name, arguments, **{**self._own, **options})
+        found: CallToolResult = await self._client.call_tool(name, arguments, **{**self._own, **options})
+        return found
 
     def tool_result(self, name: str | None, raw: Raw, result: Any = None) -> Any:
         """Return the result of a tool as `Client.call_tool` does: checked against the output schema, and as `result`.

@@ -8,7 +8,7 @@ serves gets those of the server as one `ServerOptions`.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -34,7 +34,7 @@ from ...jsonrpc.options import (
     options_of,
     whole,
 )
-from ...rpc.method import AUTH, DEMANDS, RUNNING, CallOptions
+from ...rpc.method import AUTH, DEMANDS, RUNNING, CallOptions, ProcessOption
 from ...rpc.method import DEFAULTS as METHOD_DEFAULTS
 from ..protocol.admission import EVERYTHING, Offer, offer
 from ..protocol.encoding import decode, encode
@@ -43,6 +43,11 @@ from ..protocol.http_options import ArgumentErrors, HttpOptions
 from ..protocol.params import CacheScope
 from ..protocol.revisions import NEWEST, Revision
 from ..protocol.types import Annotations, Icon, Implementation, ToolAnnotations
+
+if TYPE_CHECKING:
+    from ...tasks.policy import TaskPolicy
+else:
+    TaskPolicy = Any  # start-up: annotations resolve at run time, to no more than this
 
 EntryKind: TypeAlias = Literal["tool", "resource", "prompt"]
 """The kinds of entries that are enabled and disabled: a template counts as a resource."""
@@ -63,9 +68,7 @@ _WORDS: Final = {
 }
 
 METHOD: Final = RUNNING | DEMANDS
-EXTENSION_METHOD: Final = {name: rule for name, rule in METHOD.items() if name != "process"}
-"""The rules of the options of an extension's method, whose params and Context belong to this process."""
-PROMPT: Final = _WORDS | METHOD
+PROMPT: Final = _WORDS | METHOD | {"process": FLAG}
 TOOL: Final = PROMPT | {
     "annotations": instance(ToolAnnotations, "ToolAnnotations(read_only_hint=True)") | NONE,
     "input_schema": _META,
@@ -86,6 +89,8 @@ DEFAULTS: Final[Mapping[str, Any]] = {**METHOD_DEFAULTS, "icons": (), "any_path"
 
 
 NO_OPTIONS: Final[Mapping[str, Rule]] = {}
+OF_EXTENSIONS: Final = {"task": "Tasks"}
+"""Options that type checkers know, though an extension adds them, with its name."""
 
 
 def entry_options(
@@ -98,6 +103,11 @@ def entry_options(
     """Return all options that have rules, and all of `CallOptions`, as they were given or by default. `added`: the
     rules of options that extensions add. Raises LocalError for others, and for one that breaks its rule."""
     rules = {**added, **rules}
+    for name, extension in OF_EXTENSIONS.items():
+        if name in given and name not in rules:
+            raise LocalError(
+                f"{decorator}: {name} is an option of the extension {extension}: Server(extensions=[{extension}()])"
+            )
     given = {name: value for name, value in given.items() if value is not UNSET}  # as `list_tools` returns it
     return {name: DEFAULTS.get(name) for name in METHOD} | options_of(decorator, what, rules, given, DEFAULTS)
 
@@ -168,7 +178,7 @@ def server_options(given: Mapping[str, Any]) -> ServerOptions:
     )
 
 
-class PromptOptions(CallOptions, total=False):
+class PromptOptions(CallOptions, ProcessOption, total=False):
     """The options of a prompt; `Server.tool` describes them."""
 
     title: str | UnsetType | None
@@ -186,8 +196,8 @@ class ToolOptions(PromptOptions, total=False):
     annotations: ToolAnnotations | UnsetType | None
     input_schema: Mapping[str, Any] | None
     output_schema: Mapping[str, Any] | None
-    task: Any
-    """Of the extension `Tasks`: True or a `TaskPolicy`; a server without it refuses this option."""
+    task: TaskPolicy | bool | None
+    """Of the extension `Tasks`; a server without it refuses this option."""
 
 
 class ResourceOptions(PromptOptions, total=False):

@@ -43,7 +43,7 @@ from .capabilities import Capabilities
 from .extending.extension import ServerExtension, ServerExtensions, extension_method
 from .extending.home import ServerHome
 from .options import (
-    EXTENSION_METHOD,
+    METHOD,
     SERVER_OPTIONS,
     EntryKind,
     PromptOptions,
@@ -243,7 +243,8 @@ class Server:
         process, which is killed when its call ends early: for work that holds the processor. `timeout`: seconds that a
         call may take (None: for ever; default: the limit `handler_timeout`); `concurrency`: how many calls run at once,
         `queue`: how many may wait for one of those. `scopes`: all are needed, `roles`: one is; `allow`:
-        `allow(identity, arguments)` is True where this caller may make this call.
+        `allow(identity, arguments)` is True where this caller may make this call. `task`: of the extension
+        `Tasks`: True, or a `TaskPolicy`, lets its calls go on as tasks.
 
         Raises LocalError for a name that is taken, and for annotations to which JSON cannot be decoded.
         """
@@ -317,7 +318,7 @@ class Server:
 
     def add_method(self, function: Callable[..., Any], name: str, **options: Unpack[CallOptions]) -> None:
         """Register the function that answers a method of an extension, with the options of the decorator `method`."""
-        given = entry_options("@server.method", name, EXTENSION_METHOD, options)
+        given = entry_options("@server.method", name, METHOD, options)
         extension = self._extensions.of_method(name)
         if extension is None:
             raise LocalError(f"{name} is declared by no extension of this server: Server(extensions=[Extension(...)])")

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from dragoman import serve
 from dragoman.jsonrpc.errors import RpcError
+from dragoman.jsonrpc.limits import SERVER, Limits
 from dragoman.mcp import Context, Server, TaskPolicy, Tasks, ToolError
 from dragoman.mcp.extensions.tasks.model import NAME
 from tests.mcp.calling import Calls
@@ -28,9 +29,15 @@ class Report(Struct):
 class Lab:
     """A server whose tools wait for `go`. `policy`: of all its tools."""
 
-    def __init__(self, tasks: Tasks | None = None, keys: tuple[str, ...] | None = None, **policy: Any) -> None:
+    def __init__(
+        self,
+        tasks: Tasks | None = None,
+        keys: tuple[str, ...] | None = None,
+        limits: Limits = SERVER,
+        **policy: Any,
+    ) -> None:
         self.tasks = Tasks() if tasks is None else tasks
-        self.app = app = Server("lab", version="1", extensions=[self.tasks], keys=keys)
+        self.app = app = Server("lab", version="1", extensions=[self.tasks], keys=keys, limits=limits)
         self.go = asyncio.Event()
         self.began: list[str] = []
         self.stopped: list[str] = []

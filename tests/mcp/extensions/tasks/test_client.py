@@ -114,6 +114,14 @@ async def test_the_functions_of_a_call_answer_its_task(era: str) -> None:
 
 
 @eras
+async def test_what_is_asked_before_a_call_is_a_task_is_asked_on_its_own_stream(era: str) -> None:
+    options: dict[str, Any] = {"revision": era, "on_elicit": named}
+    async with serve(Lab().app, urls=[HTTP]) as serving, Client(serving.urls[0], **options) as client:
+        found = await client.call_tool("ask", on_elicit=lambda question: {"name": "Eve"})
+    assert found.text == "called Eve"
+
+
+@eras
 @pytest.mark.parametrize("wire", ["memory", HTTP])
 async def test_waiting_that_ends_early_cancels_the_task(wire: str, era: str) -> None:
     lab = Lab()
@@ -234,6 +242,21 @@ async def test_more_pages_than_one(monkeypatch: pytest.MonkeyPatch) -> None:
         assert {one.id for one in await tasks.list()} == {one.id for one in handles}
 
 
+@eras
+async def test_a_function_that_answers_may_call_another_tool(era: str) -> None:
+    lab = Lab(begin_after=0.2)
+    lab.go.set()
+    clients: list[Client] = []
+
+    async def answer(question: Any) -> dict[str, str]:
+        return {"name": (await clients[0].call_tool("train", {"rows": 3})).text}
+
+    async with client_of(lab, HTTP, era, on_elicit=answer) as (client, tasks):
+        clients.append(client)
+        handle = await tasks.start("ask")
+        assert (await handle.result()).text == 'called {"rows":3,"name":""}'
+
+
 # -- what may not be ------------------------------------------------------------------------------
 
 
@@ -248,7 +271,7 @@ async def test_wrong_uses() -> None:
         with pytest.raises(LocalError, match=r"has no tasks/list: keep the ids"):
             await tasks.list()
         with pytest.raises(LocalError, match="the result comes later"):
-            await tasks.start("train", result=int)
+            await tasks.start("train", result=int)  # type: ignore[call-arg]
         for id in ("", "x" * 1001, 3):
             with pytest.raises(LocalError, match="the id of a task is a text"):
                 tasks.task(id)  # type: ignore[arg-type]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
 
-from dragoman.jsonrpc.errors import BadAnswer, InvalidParams, LocalError, RpcError
+from dragoman.jsonrpc.errors import BadAnswer, CallTimeout, InvalidParams, LocalError, RpcError
 from dragoman.mcp import Client, TasksClient
 from dragoman.mcp.extensions.tasks import following
 from tests.mcp.scripted import Dies, Error, Message, Result, Scripted, legacy, modern, notification
@@ -73,6 +74,9 @@ WRONG: dict[str, tuple[list[Any], str]] = {
     "questions that need no answer": ([asks("a")], "was not declared"),
     "a question that no server may ask": (
         [state("input_required", inputRequests={"a": {"method": "tools/call", "params": {}}})], "no server may ask",
+    ),
+    "questions that are too deep": (
+        [state("input_required", inputRequests={"a": json.loads("[" * 900 + "]" * 900)})], "depth allows 512 levels",
     ),
     "too many questions at once": ([asks(*map(str, range(101)))], "asks 101 questions at once"),
 }  # fmt: skip
@@ -221,6 +225,22 @@ async def test_a_push_that_is_wrong_is_looked_up(case: str) -> None:
     plain, server.script = server.script, script
     assert (await called(server)).text == "done"
     assert len(server.of("tasks/get")) == 2
+
+
+async def test_pushes_without_end_do_not_make_looks_without_pause() -> None:
+    server = serving(state())
+
+    def script(message: Message) -> Iterable[Any]:
+        if message.get("method") == "tasks/get":  # each look makes the next one necessary
+            return [*plain(message), notification("notifications/tasks", taskId="t1")]
+        return plain(message)
+
+    plain, server.script = server.script, script
+    began = asyncio.get_running_loop().time()
+    with pytest.raises(CallTimeout):
+        async with Client(server, extensions=[TasksClient()]) as client:
+            await client.call_tool("train", total=0.6)
+    assert len(server.of("tasks/get")) <= (asyncio.get_running_loop().time() - began) / following.LEAST_POLL + 1
 
 
 # -- 2025-11-25 -----------------------------------------------------------------------------------

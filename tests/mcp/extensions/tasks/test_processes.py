@@ -57,4 +57,4 @@ def test_what_cannot_be() -> None:
     with pytest.raises(LocalError, match="process"):
         Service("s").method(process="yes")(test_what_cannot_be)  # type: ignore[call-overload]
     with pytest.raises(LocalError, match="process"):
-        Server("s", extensions=[TASKS]).add_method(test_what_cannot_be, "tasks/get", process=True)
+        Server("s", extensions=[TASKS]).add_method(test_what_cannot_be, "tasks/get", process=True)  # type: ignore[call-arg]

@@ -127,7 +127,7 @@ class EventsClient(ClientExtension):
     # -- for the client
 
     @asynccontextmanager
-    async def open(self, client: ExtensionClient) -> AsyncIterator[None]:
+    async def connected(self, client: ExtensionClient) -> AsyncIterator[None]:
         """See `ClientExtension.open`."""
         self._home.enter(client)
         try:

@@ -14,29 +14,40 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Final
+from math import inf
+from typing import Any, Final, TypeAlias
 from weakref import WeakKeyDictionary
 
 import msgspec
 from msgspec import UNSET, Raw, structs
 
+from ....allowance import Allowance, owner_of
 from ....jsonrpc.errors import INTERNAL_ERROR, CallRefused, InvalidParams, LocalError, Refusal, RpcError
 from ....repeats import Repeats
 from ....store.contract import StoreLost
 from ....tasks.record import TaskRecord
 from ....tasks.runner import SELDOM, TaskRunner
+from ...asking.ask import PATIENCE
+from ...asking.questions import demand
 from ...protocol.encoding import decode, encode
 from ...protocol.foreign_decoding import decode_content
-from ...protocol.params import CallToolResult
+from ...protocol.params import CallToolResult, InputRequest
 from ...protocol.revisions import Revision
 from ...server.context import Context
 from ...server.extending.home import ServerHome
 from .model import with_related
 
-repeats: Repeats = Repeats(logging.getLogger("dragoman.mcp"))
+logger: logging.Logger = logging.getLogger("dragoman.mcp")
+repeats: Repeats = Repeats(logger)
+
+Relays: TypeAlias = dict[tuple[str, str], asyncio.Task[None]]
+"""Calls to one client that ask questions of tasks, by the task and the key."""
 
 RESULT: Final = "result"
 """The member under which older revisions have structured content that is no object, as for the tool itself."""
+WAITERS: Final = 4
+"""The part of `limits.calls` that may wait for tasks at once, in fair shares: such a call lasts as long as its client
+likes, and others must find room."""
 REMEMBERED: Final = 1_000
 """Tasks of one anonymous session that `tasks/list` shows at most; the oldest are left out."""
 
@@ -52,9 +63,13 @@ class TaskAccess:
         self._shown: WeakKeyDictionary[Any, OrderedDict[str, None]] = WeakKeyDictionary()
         """The tasks that sessions have seen wait for answers, and of which they request no result."""
         self._asking: dict[tuple[str, str], asyncio.Future[None]] = {}
-        """The questions that sessions are asked, by task and key."""
+        """The questions that sessions are asked by themselves, by task and key."""
         self._known: WeakKeyDictionary[Any, OrderedDict[str, None]] = WeakKeyDictionary()
         """The tasks that anonymous sessions know, by their peers."""
+        self._waiters: WeakKeyDictionary[TaskRunner, Allowance] = WeakKeyDictionary()
+        """The calls that wait for tasks, by their owners."""
+        self._relays: WeakKeyDictionary[Any, Relays] = WeakKeyDictionary()
+        """The questions of tasks that clients are asked now, by their peers."""
 
     @property
     def runner(self) -> TaskRunner:
@@ -121,13 +136,50 @@ class TaskAccess:
         except StoreLost as error:
             raise away(error) from error
 
-    async def relay(self, ctx: Context, record: TaskRecord, key: str, *, related: bool) -> None:
-        """Ask a question of a task by a call to the client of this call, and give the answer to the task. `related`:
-        the question names its task."""
-        question = decode(record.questions[key], _Question)
-        params = with_related(question.params, record.id) if related else question.params
-        answer = await ctx.rpc.call(question.method, params, result=Raw, timeout=None)
-        await self.answer(record.id, {key: answer})
+    async def request_cancel(self, id: str) -> None:
+        """Request the cancellation of a task. Raises CallRefused while the store is away."""
+        try:
+            await self.runner.cancel(id)
+        except StoreLost as error:
+            raise away(error) from error
+
+    async def cancel(self, id: str) -> TaskRecord | None:
+        """Cancel a task, and return it once it has ended. Raises CallRefused while the store is away."""
+        try:
+            return await self.runner.cancel_and_wait(id)
+        except StoreLost as error:
+            raise away(error) from error
+
+    # -- calls that wait
+
+    @contextmanager
+    def waiting(self, ctx: Context) -> Iterator[None]:
+        """Count a call that waits for a task. Raises TooManyWait."""
+        runner, most = self.runner, max(1, self.home.surroundings.limits.calls // WAITERS)
+        waiters = self._waiters.setdefault(runner, Allowance(most, inf))
+        owner = owner_of(ctx.rpc.caller)
+        if not waiters.take(owner, 0.0):
+            raise TooManyWait(most)
+        try:
+            yield
+        finally:
+            waiters.give_back(owner)
+
+    @contextmanager
+    def relaying(self, id: str, ctx: Context, *, related: bool) -> Iterator[Relay]:
+        """Ask the questions of a task by calls to the client of this call. `related`: a question names its task."""
+        relay = Relay(self, ctx, related)
+        try:
+            yield relay
+        except BaseException:
+            relay.end(id)
+            raise
+
+    def relays_to(self, peer: Any) -> Relays:
+        """Return the questions that a peer is asked."""
+        return {} if peer is None else self._relays.setdefault(peer, {})
+
+    # -- questions in a session
 
     @contextmanager
     def waited(self, id: str) -> Iterator[None]:
@@ -185,6 +237,62 @@ class TaskAccess:
         while (record := await self.runner.wait(id, SELDOM, lambda one: key not in one.questions)) is not None:
             if key not in record.questions:
                 return
+
+
+class TooManyWait(CallRefused):
+    """Too many calls wait for tasks."""
+
+    def __init__(self, most: int) -> None:
+        data = {"limit": "calls", "allowed": most, "retry_after": 1}
+        text = f"Busy: {most} calls may wait for tasks at once, a quarter of limit calls, in fair shares"
+        super().__init__(Refusal("busy", text, data))
+
+
+class Relay:
+    """Asks the client of one call what a task asks, and gives the answers to the task. A question that waits when the
+    call returns goes on, since people are slow, and the client's next call does not ask it again."""
+
+    def __init__(self, access: TaskAccess, ctx: Context, related: bool) -> None:
+        self._access, self._ctx, self._related = access, ctx, related
+        self._asked: set[str] = set()
+        self._asking = access.relays_to(ctx.rpc.peer)
+
+    def has_new(self, record: TaskRecord) -> bool:
+        """Whether a task has questions that were not asked yet."""
+        return bool(record.questions.keys() - self._asked)
+
+    def ask(self, record: TaskRecord) -> None:
+        """Ask the questions of a task that were not asked yet, if the client has declared what they need."""
+        for key in sorted(record.questions.keys() - self._asked):
+            self._asked.add(key)
+            name = record.id, key
+            if name not in self._asking:
+                self._asking[name] = asking = asyncio.get_running_loop().create_task(self._ask(record, key))
+                asking.add_done_callback(partial(_forget, self._asking, name))
+
+    async def _ask(self, record: TaskRecord, key: str) -> None:
+        text = record.questions[key]
+        try:
+            demand(self._ctx._admitted, decode(b"[" + bytes(text) + b"]", list[InputRequest]))
+            question = decode(text, _Question)
+            params = with_related(question.params, record.id) if self._related else question.params
+            answer = await self._ctx.rpc.call(question.method, params, result=Raw, timeout=PATIENCE)
+            await self._access.answer(record.id, {key: answer})
+        except (RpcError, ConnectionError, TimeoutError) as error:  # another client, or call, may answer it
+            logger.info("a question of the task %s has no answer yet: %s", record.id[:6], type(error).__name__)
+        except Exception:
+            repeats.error("a question of a task could not be asked", exc_info=True)
+
+    def end(self, id: str) -> None:
+        """Ask no more about this task: the call was cancelled, or the task has ended."""
+        for name, asking in tuple(self._asking.items()):
+            if name[0] == id:
+                asking.cancel()
+
+
+def _forget(asking: Relays, name: tuple[str, str], ended: asyncio.Task[None]) -> None:
+    if asking.get(name) is ended:
+        del asking[name]
 
 
 class _Question(msgspec.Struct):

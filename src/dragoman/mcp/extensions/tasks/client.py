@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, overload
 
 from msgspec import UNSET, Raw, Struct
 
@@ -24,9 +24,9 @@ from .following import Pushes, RemoteTask, TaskStatus, status_of
 from .model import TASKS, CreatedTask, CreatedTaskBefore, TaskList, TaskState
 
 if TYPE_CHECKING:
-    from ...client.options import OnProgress
+    from ...client.options import OnProgress, VersionedOptions
 else:
-    OnProgress = Any  # start-up: annotations resolve at run time, to no more than this
+    OnProgress = VersionedOptions = Any  # start-up: annotations resolve at run time, to no more than this
 
 T = TypeVar("T")
 
@@ -36,8 +36,9 @@ LONGEST: Final = 24 * 3600.0
 LISTED: Final = 1_000
 """Tasks that `list` returns at most."""
 _OPTIONS: Final = {"ttl": Rule(lambda value: SECONDS.fits(value) and 1 <= value <= 10**9, "1 to 1e9 seconds")}
-_starting: ContextVar[bool] = ContextVar("dragoman.task_start", default=False)
-"""Whether the call that is being made is to return a handle."""
+_starting: ContextVar[str | None] = ContextVar("dragoman.task_start", default=None)
+"""The tool whose call is to return a handle; None: there is none. Functions that answer questions of that call may call
+other tools, which are waited for."""
 
 
 class _Started(Exception):
@@ -67,14 +68,16 @@ class TasksClient(ClientExtension):
 
     # -- for the user
 
-    async def start(self, name: str, arguments: Mapping[str, Any] | None = None, **options: Any) -> TaskHandle:
+    async def start(
+        self, name: str, arguments: Mapping[str, Any] | None = None, **options: Unpack[VersionedOptions]
+    ) -> TaskHandle:
         """Call a tool, and return a handle as soon as the call has become a task. A tool that answers at once, or is no
         task at this server, has ended then: its handle has no `id`. `options`: those of `Client.call_tool`, but for
         `result`; its functions also answer the questions of the task. Raises what `Client.call_tool` raises.
         """
         if "result" in options:
             raise LocalError("start: the result comes later, `await handle.result(result=...)`")
-        token = _starting.set(True)
+        token = _starting.set(name)
         try:
             found = await self.client.call_tool(name, arguments, **options)
         except _Started as started:
@@ -141,7 +144,7 @@ class TasksClient(ClientExtension):
         id = _id_of(state)
         task = RemoteTask(pending.client, self._pushes, id, state)
         status_of(state, id, CALL)
-        if _starting.get():
+        if pending.name is not None and _starting.get() == pending.name:
             raise _Started(task)
         # in 2025-11-25 progress comes under the token of the call
         told = None if task.stateful else pending.on_progress
@@ -163,7 +166,11 @@ class TaskHandle:
     `TasksClient.task`. What waits here and is cancelled does not cancel the task: `cancel` does."""
 
     def __init__(
-        self, task: RemoteTask | None, name: str | None = None, ended: Raw | None = None, client: Any = None
+        self,
+        task: RemoteTask | None,
+        name: str | None = None,
+        ended: Raw | None = None,
+        client: ExtensionClient | None = None,
     ) -> None:
         self._task, self._name, self._ended, self._client = task, name, ended, client
 
@@ -213,6 +220,7 @@ class TaskHandle:
         """
         if self._task is None:
             assert self._ended is not None
+            assert self._client is not None
             return self._client.tool_result(None, self._ended, result)
         report = None if on_progress is None else _reporter(self.id, on_progress)
         try:

@@ -23,7 +23,7 @@ from ...protocol.types import TextContent, Tool, ToolAnnotations
 from ...server.context import Context
 from ...server.extending.extension import Companion
 from ...server.listing import Entry
-from .access import TaskAccess
+from .access import Relay, TaskAccess, TooManyWait
 
 HELPER_WAIT: Final = 50.0
 """Seconds that `task_result` waits for the end of a task, and again after each progress that its client gets: most
@@ -127,24 +127,28 @@ class HelperTools:
         given = getattr(ctx._admitted.params, "input_responses", UNSET)
         if given is not UNSET and given:
             await access.answer(task_id, given)
-        asked, seen, left = set[str](), record.updated, HELPER_WAIT
+        try:
+            with access.waiting(ctx), access.relaying(task_id, ctx, related=False) as relay:
+                return await self._wait(record, ctx, relay)
+        except TooManyWait:
+            record = await self._find(task_id, ctx)
+            return _outcome(record) if record.ended else handle(record, self._prefix)
+
+    async def _wait(self, record: TaskRecord, ctx: Context, relay: Relay) -> CallToolResult | InputRequiredResult:
+        access, seen, left = self._access, record.updated, HELPER_WAIT
 
         def calls(one: TaskRecord) -> bool:
-            return one.ended or one.updated != seen or bool(one.questions.keys() - asked)
+            return one.ended or one.updated != seen or relay.has_new(one)
 
         while True:
-            record = await access.wait(task_id, ctx.principal, min(left, SELDOM), calls)
+            record = await access.wait(record.id, ctx.principal, min(left, SELDOM), calls)
             ctx.rpc.renew()
             if record.ended:
+                relay.end(record.id)
                 return _outcome(record)
-            if questions := record.questions.keys() - asked:
-                if not ctx.revision.server_calls:
-                    return InputRequiredResult(
-                        input_requests=decode(_encode(record.questions), dict[str, InputRequest])
-                    )
-                asked |= questions
-                for key in questions:
-                    access.runner.spawn(access.relay(ctx, record, key, related=False))
+            if record.questions and not ctx.revision.server_calls:
+                return InputRequiredResult(input_requests=decode(_encode(record.questions), dict[str, InputRequest]))
+            relay.ask(record)
             left -= SELDOM
             if record.updated != seen:
                 seen = record.updated
@@ -157,7 +161,7 @@ class HelperTools:
         """Stop a task, whose result is then not needed any more."""
         record = await self._find(task_id, ctx)
         if not record.ended:
-            found = await self._access.runner.cancel_and_wait(record.id)
+            found = await self._access.cancel(record.id)
             record = record if found is None else found
         text = f"The task {record.id} of {record.name} is {record.status}."
         return CallToolResult(content=[TextContent(text)], structured_content=_shown(record))

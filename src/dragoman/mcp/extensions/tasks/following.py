@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping
 from contextlib import aclosing, suppress
+from math import inf
 from random import uniform
 from typing import Any, Final, TypeAlias
 
@@ -115,17 +116,22 @@ def status_of(state: TaskState, id: str, where: str) -> TaskStatus:
         poll=poll / 1000 if isinstance(poll, int) else None,
         progress=_number(far, "progress"),
         total=_number(far, "total"),
-        questions={} if state.input_requests is UNSET else {key: decode(one, Any) for key, one in _asked(state)},
+        questions=_questions_of(state, where),
     )
 
 
-def _asked(state: TaskState) -> list[tuple[str, Raw]]:
+def _questions_of(state: TaskState, where: str) -> dict[str, Any]:
+    """Return the questions in a state as JSON values. Raises BadAnswer for too many, and for some that cannot be
+    read."""
     asked = state.input_requests
     if state.status != "input_required" or not isinstance(asked, dict):
-        return []
+        return {}
     if len(asked) > QUESTIONS:
-        raise BadAnswer(f"tasks/get: the task asks {len(asked)} questions at once; {QUESTIONS} are answered")
-    return list(asked.items())
+        raise BadAnswer(f"{where}: the task asks {len(asked)} questions at once; {QUESTIONS} are answered")
+    try:
+        return {key: decode(one, Any) for key, one in asked.items()}
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise BadAnswer(f"{where}: a question of the task cannot be read: {error}") from error
 
 
 def _number(far: Any, member: str) -> float | None:
@@ -177,6 +183,8 @@ class TaskWatch:
         self._look = self._news is None
         """Whether to look at once."""
         self._pushed = False
+        self._looked = -inf
+        """When it was looked at last, by the loop's clock."""
         self._reading: asyncio.Task[None] | None = None
         self._last: TaskStatus | None = None
 
@@ -214,12 +222,14 @@ class TaskWatch:
 
     async def _subscribe(self) -> None:
         """Let states be pushed, as long as the server does it; while it does not, looks find them."""
-        pushes, pauses = self._pushes, backoff(*PAUSES)
+        pushes, pauses, clock = self._pushes, backoff(*PAUSES), asyncio.get_running_loop().time
         pushes.open += 1
         try:
             while not pushes.refused and self._task.client.comes_back:
+                began = clock()
                 try:
-                    if await self._listen():
+                    await self._listen()
+                    if clock() - began > PAUSES[1]:  # it ran well meanwhile
                         pauses = backoff(*PAUSES)
                 except RpcError as error:
                     pushes.refused = _retry_after(error) is None
@@ -230,20 +240,19 @@ class TaskWatch:
         finally:
             pushes.open -= 1
 
-    async def _listen(self) -> bool:
-        """Subscribe once, and wait for the end of that; return whether the server pushed the states of this task."""
+    async def _listen(self) -> None:
+        """Subscribe once, and wait for the end of that."""
         id = self._task.id
         try:
             async with self._task.client.subscribe({"taskIds": [id]}) as changes:
                 granted = changes.granted_topics.get("taskIds")
                 if not isinstance(granted, list) or id not in granted:
                     self._pushes.refused = not isinstance(granted, list)
-                    return False
+                    return
                 self._pushed = True
                 self.look()  # it may have changed before
                 async for _ in changes:
                     pass
-            return True
         finally:
             if self._pushed:
                 self._pushed = False
@@ -262,9 +271,16 @@ class TaskWatch:
         state, self._news = self._news, None
         if state is None:
             self._look = False
-            state = await task.get()
+            state = await self._look_now()
         found = self._last = task.seen(state)
         return found, state
+
+    async def _look_now(self) -> TaskState:
+        """Look at the task; a server that pushes what needs looks cannot make them come without a pause."""
+        clock = asyncio.get_running_loop().time
+        await asyncio.sleep(max(self._looked + LEAST_POLL - clock(), 0))
+        self._looked = clock()
+        return await self._task.get()
 
     def _pause(self) -> float:
         return max(self._least, PUSHED_POLL) if self._pushed else self._least

@@ -20,6 +20,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from ....tasks.policy import OPTION
 from ....tasks.record import TaskRecord
+from ....tasks.rules import MESSAGE
 from ...protocol.admission import Admitted
 from ...protocol.encoding import decode
 from ...protocol.extension import Extension, ResultType, StatefulForm, Topic
@@ -113,8 +114,13 @@ class _Augmented(Struct):
     task: TaskRequest | UnsetType | None = UNSET
 
 
+class _Block(Struct):
+    text: str = ""
+
+
 class _ToolResult(Struct, rename="camel"):
     is_error: bool | UnsetType | None = UNSET
+    content: list[_Block] = []
 
 
 def requested_task(admitted: Admitted) -> TaskRequest | None:
@@ -148,7 +154,8 @@ def _before(one: CreatedTask) -> CreatedTaskBefore:
         poll_interval=one.poll_interval_ms,
     )
     told = f"The tool goes on as the task {one.task_id}. Its result is not there yet."
-    return CreatedTaskBefore(state, {IMMEDIATE: told})
+    # "All [...] responses related to a task MUST include" it (2025-11-25, Associating Task-Related Messages)
+    return CreatedTaskBefore(state, {IMMEDIATE: told, RELATED: {"taskId": one.task_id}})
 
 
 def _capabilities(revision: Revision) -> Mapping[str, Any]:
@@ -215,8 +222,8 @@ def state_of(record: TaskRecord, revision: Revision) -> TaskState:
         far = {"progress": record.progress} | ({} if record.total is None else {"total": record.total})
         shown["meta"] = {PROGRESS: far}
     if revision.stateful:
-        if failed_tool(record):
-            shown["status"] = "failed"
+        if (why := failure_of(record)) is not None:
+            shown |= {"status": "failed", "status_message": why}
         return TaskState(**shown, ttl=_milliseconds(record.keep), poll_interval=int(record.poll * 1000))
     return TaskState(
         **shown,
@@ -228,11 +235,14 @@ def state_of(record: TaskRecord, revision: Revision) -> TaskState:
     )
 
 
-def failed_tool(record: TaskRecord) -> bool:
-    """Return whether a completed task's result is that of a tool that failed (`isError`)."""
+def failure_of(record: TaskRecord) -> str | None:
+    """Return what is said of a completed task whose tool failed (`isError`); None for any other task."""
     if record.result is None or b'"isError"' not in bytes(record.result):
-        return False
-    return decode(record.result, _ToolResult).is_error is True
+        return None
+    result = decode(record.result, _ToolResult)
+    if result.is_error is not True:
+        return None
+    return next((one.text[:MESSAGE] for one in result.content if one.text), "the tool failed")
 
 
 def with_related(text: Raw, id: str) -> Raw:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -19,13 +20,19 @@ from ...protocol.revisions import Revision
 
 
 class ToolTask(RunningTask):
-    """A task of a tool, or a call that may become one. It is the `Asker` of its call. `revision`: that of the call."""
+    """A task of a tool, or a call that may become one. It is the `Asker` of its call. `revision`: that of the call;
+    `again`: it was begun before."""
 
-    def __init__(self, runner: TaskRunner, id: str, policy: TaskPolicy, revision: Revision, keep: float) -> None:
+    def __init__(
+        self, runner: TaskRunner, id: str, policy: TaskPolicy, revision: Revision, keep: float, again: bool = False
+    ) -> None:
         super().__init__(runner, id, keep=keep, patience=policy.patience, idempotent=policy.idempotent)
         self.policy: TaskPolicy = policy
         self._revision = revision
         self._parked = AskParked(self._park)
+        self._run = f"-{secrets.token_hex(4)}" if again else ""
+        """Ends the keys of its questions: those of a run before were other questions ("MUST NOT use the same key to
+        refer to two distinct requests over a task's lifetime", ext-tasks, "Task Update Requests")."""
 
     def _asker(self) -> Asker:
         return self._parked if self.kept else asker_by(self._revision)
@@ -44,9 +51,10 @@ class ToolTask(RunningTask):
 
     async def _park(self, requests: dict[str, InputRequest]) -> Mapping[str, Raw]:
         """Put questions into the record, and return their answers. Raises ToolError if nobody answers in time."""
-        questions = {key: Raw(encode(one, self._revision)) for key, one in requests.items()}
+        questions = {key + self._run: Raw(encode(one, self._revision)) for key, one in requests.items()}
         try:
-            return await self.ask(questions, _waiting(requests))
+            answers = await self.ask(questions, _waiting(requests))
+            return {key: answers[key + self._run] for key in requests}
         except TimeoutError:
             raise ToolError(f"nobody answered its question within {self.patience:g} seconds") from None
 

@@ -36,7 +36,7 @@ from ...protocol.admission import Admitted
 from ...protocol.encoding import decode
 from ...protocol.methods import DEFINED_CODES, MISSING_CAPABILITY
 from ...protocol.params import ProgressNotificationParams
-from ...protocol.revisions import NEWEST, R2025_11
+from ...protocol.revisions import NEWEST, R2025_11, Revision
 from ...protocol.types import CLIENT_CAPABILITIES, PROTOCOL_VERSION, ClientCapabilities
 from ...server.context import Context
 from ...server.extending.extension import Companion, ServerExtension, TopicGrant
@@ -109,6 +109,7 @@ class Tasks(ServerExtension):
         self._limits = TaskLimits() if limits is None else limits
         self._prefix = check_prefix(prefix)
         self.access: TaskAccess = TaskAccess()
+        """Its tasks, as clients may reach them."""
         self._again: dict[str, TaskRecord] = {}
         """Orphans that are begun again, by the secret in the `_meta` of their calls."""
         self._helpers = HelperTools(self.access, self._prefix)
@@ -138,7 +139,7 @@ class Tasks(ServerExtension):
             f'Tasks(prefix="my_task_")'
         )
 
-    def listed(self, entry: Entry, revision: Any) -> Mapping[str, Any]:
+    def listed(self, entry: Entry, revision: Revision) -> Mapping[str, Any]:
         """Return how a tool's calls may become tasks, in 2025-11-25."""
         policy = self._policy(entry)
         if policy is None or revision is not R2025_11:
@@ -223,7 +224,7 @@ class Tasks(ServerExtension):
             return await next(inner)
 
         id = secrets.token_hex(_ID) if orphan is None else orphan.id
-        task = ToolTask(runner, id, policy, admitted.revision, _keep(admitted, policy))
+        task = ToolTask(runner, id, policy, admitted.revision, _keep(admitted, policy), again=orphan is not None)
         detached = self._detach(call, wait_then_go, task, None)
         try:
             record = await self._create(call, task) if orphan is None else orphan
@@ -231,17 +232,26 @@ class Tasks(ServerExtension):
             detached.cancel()
             raise
         self._follow(call, task, detached, record)
-        kept.set_result(None)
+        if not kept.done():  # it was ended meanwhile, by a drain or its time-out
+            kept.set_result(None)
         return created(record)
 
     async def _wait_then_hand_over(self, call: Call, next: Next, policy: TaskPolicy, declared: bool) -> Any:
-        """Run a call, and return its result if it is there in time, else the task or the handle that it becomes."""
+        """Run a call, and return its result if it is there in time, else the task or the handle that it becomes. Where
+        too many calls go on beyond their requests, one of a client without tasks ends with its request."""
         admitted: Admitted = call.params
         loop = asyncio.get_running_loop()
         task = ToolTask(self.access.runner, secrets.token_hex(_ID), policy, admitted.revision, _keep(admitted, policy))
         progress = _Progress(call, admitted, loop)
-        detached = self._detach(call, next, task, progress)
+        try:
+            detached = self._detach(call, next, task, progress)
+        except CallRefused as refused:
+            if declared:
+                raise
+            repeats.warning("a call cannot go on beyond its request: %s", refused)
+            return await next(call)
         ending = asyncio.ensure_future(_result(detached))
+        ending.add_done_callback(_look_at)  # nobody may wait for it any more
         within = policy.begin_after if declared else policy.answer_within
         if (left := call.context.time_left) is not None:
             within = min(within, LAST_CALL * left)
@@ -285,7 +295,7 @@ class Tasks(ServerExtension):
     def _tell_progress(call: Call, task: ToolTask) -> None:
         """Send the progress of a task to the session that began it, if that has requested progress."""
         if call.params.session is not None and call.params.token is not None:
-            task.tell_progress = partial(_report_to_session, call)
+            task.tell_progress = partial(_report_to_session, call, task.id)
 
     async def _create(self, call: Call, task: ToolTask) -> TaskRecord:
         """Keep the record of a new task. Raises CallRefused where there is no room, or the store is away."""
@@ -304,7 +314,7 @@ class Tasks(ServerExtension):
             updated=now,
             keep=task.keep,
             poll=task.policy.poll,
-            params=_again_params(admitted.raw),
+            params=_again_params(admitted),
             caller=_caller(call.context.caller.identity),
             revision=admitted.revision.date,
             idempotent=task.policy.idempotent,
@@ -342,12 +352,11 @@ class Tasks(ServerExtension):
         mark = secrets.token_urlsafe()
         self._again[mark] = record
         home, runner = self.access.home, self.access.runner
-        meta = {
-            PROTOCOL_VERSION: NEWEST.date,
-            CLIENT_CAPABILITIES: {"extensions": {NAME: {}}},
-            RUN_AGAIN: mark,
-        }
-        params = decode(record.params, dict[str, Raw]) | {"_meta": Raw(to_json(meta))}
+        params = decode(record.params, dict[str, Raw])
+        meta = decode(params.get("_meta", Raw(b"{}")), _KeptMeta)
+        capabilities = structs.replace(meta.capabilities, extensions={NAME: {}})
+        meta_again = {PROTOCOL_VERSION: NEWEST.date, CLIENT_CAPABILITIES: capabilities, RUN_AGAIN: mark}
+        params["_meta"] = Raw(to_json(meta_again))
         anyone = record.caller == NOBODY
         caller = Caller() if anyone else Caller(identity=decode(record.caller, _KeptIdentity).restored())
         try:
@@ -355,6 +364,8 @@ class Tasks(ServerExtension):
                 await runner.edit(record.id, lambda one: structs.replace(one, revision=NEWEST.date), True)
             await home.call(record.method, params, caller)
         except (RpcError, LocalError) as error:
+            if isinstance(error, RpcError) and isinstance(error.data, dict) and "retry_after" in error.data:
+                raise CallRefused(Refusal("busy", error.message)) from error
             now = await runner.store.now()
             fault = error_object("it could not be begun again")
             why = f"its process was lost, and it could not be begun again: {error}"
@@ -389,34 +400,31 @@ class Tasks(ServerExtension):
 
     async def _cancel(self, params: TaskParams, ctx: Context) -> TaskState:
         record = await self.access.find(params.task_id, ctx.principal)
-        try:
-            if not ctx.revision.stateful:  # "eventually": it is acknowledged at once
-                await self.access.runner.cancel(record.id)
-                return TaskState()
-            if record.ended:
-                raise InvalidParams(f"Cannot cancel the task: it is {state_of(record, ctx.revision).status} already")
-            found = await self.access.runner.cancel_and_wait(record.id)
-        except StoreLost as error:
-            raise away(error) from error
-        return state_of(self.access.own(found, record.id, ctx.principal), ctx.revision)
+        if not ctx.revision.stateful:  # "eventually": it is acknowledged at once
+            await self.access.request_cancel(record.id)
+            return TaskState()
+        found = record if record.ended else await self.access.cancel(record.id)
+        found = self.access.own(found, record.id, ctx.principal)
+        if record.ended or found.status != "cancelled":  # it may have ended meanwhile
+            raise InvalidParams(f"Cannot cancel the task: it is {state_of(found, ctx.revision).status} already")
+        return state_of(found, ctx.revision)
 
     async def _result(self, params: TaskParams, ctx: Context) -> Raw:
         """Wait for the end of a task of 2025-11-25, and ask its questions meanwhile."""
-        id, asked = params.task_id, set[str]()
-
-        def calls(one: TaskRecord) -> bool:
-            return one.ended or bool(one.questions.keys() - asked)
-
+        id = params.task_id
         await self.access.find(id, ctx.principal)
-        with self.access.waited(id):
+        with (
+            self.access.waiting(ctx),
+            self.access.waited(id),
+            self.access.relaying(id, ctx, related=True) as relay,
+        ):
             while True:
-                record = await self.access.wait(id, ctx.principal, SELDOM, calls)
+                record = await self.access.wait(id, ctx.principal, SELDOM, lambda one: one.ended or relay.has_new(one))
                 ctx.rpc.renew()
                 if record.ended:
+                    relay.end(id)
                     return with_related(result_of(record, ctx.revision), id)
-                for key in record.questions.keys() - asked:
-                    asked.add(key)
-                    self.access.runner.spawn(self.access.relay(ctx, record, key, related=True))
+                relay.ask(record)
 
     async def _list(self, params: TaskListParams, ctx: Context) -> TaskList:
         after = "" if params.cursor is UNSET else params.cursor
@@ -424,9 +432,10 @@ class Tasks(ServerExtension):
         try:
             if ctx.principal is None:
                 return await self._list_known(after, ctx)
-            if after and await store.read(after) is None:
+            owner = self.access.owner(ctx.principal)
+            if after and ((last := await store.read(after)) is None or last.owner != owner):
                 raise InvalidParams(f"Invalid cursor: {after[:64]!r} names no task")
-            found = await store.list_tasks(self.access.owner(ctx.principal), after, LISTED + 1)
+            found = await store.list_tasks(owner, after, LISTED + 1)
         except StoreLost as error:
             raise away(error) from error
         shown = [state_of(one, ctx.revision) for one in found[:LISTED]]
@@ -513,6 +522,12 @@ class _KeptIdentity(msgspec.Struct, omit_defaults=True):
         )
 
 
+class _KeptMeta(msgspec.Struct):
+    """What is kept of the `_meta` of a call."""
+
+    capabilities: ClientCapabilities = msgspec.field(default_factory=ClientCapabilities, name=CLIENT_CAPABILITIES)
+
+
 class _Marked(msgspec.Struct):
     meta: dict[str, Raw] = msgspec.field(default_factory=dict, name="_meta")
 
@@ -520,6 +535,11 @@ class _Marked(msgspec.Struct):
 def _not_kept(error: StoreLost) -> CallRefused:
     repeats.warning("a task cannot be kept: %s", error)
     return CallRefused(Refusal("busy", "Busy: tasks cannot be kept now", {"retry_after": 1}))
+
+
+def _look_at(ending: asyncio.Future[Any]) -> None:
+    if not ending.cancelled():
+        ending.exception()
 
 
 async def _result(detached: DetachedCall) -> Any:
@@ -534,13 +554,13 @@ def _keep(admitted: Admitted, policy: TaskPolicy) -> float:
     return min(policy.keep, max(wanted.ttl / 1000, LEAST_KEPT))
 
 
-def _again_params(raw: Raw | UnsetType) -> Raw:
-    """Return the params with which a call is made again: without what belongs to this request alone."""
-    if isinstance(raw, UnsetType):
-        return Raw(b"{}")
-    members = decode(raw, dict[str, Raw])
-    left = {name: value for name, value in members.items() if name in ("name", "arguments")}
-    return Raw(msgspec.json.encode(left))
+def _again_params(admitted: Admitted) -> Raw:
+    """Return the params with which a call is made again: without what belongs to this request alone, but with what its
+    client can be asked."""
+    members = {} if isinstance(admitted.raw, UnsetType) else decode(admitted.raw, dict[str, Raw])
+    left: dict[str, Any] = {name: value for name, value in members.items() if name in ("name", "arguments")}
+    left["_meta"] = {CLIENT_CAPABILITIES: admitted.capabilities}
+    return Raw(to_json(left))
 
 
 def _caller(identity: Identity | None) -> Raw:
@@ -565,7 +585,7 @@ def _required(admitted: Admitted) -> RpcError:
     return RpcError.of(MISSING_CAPABILITY, f"{DEFINED_CODES[MISSING_CAPABILITY]}: extensions ({NAME})", data)
 
 
-async def _report_to_session(call: Call, value: float, total: float | None, message: str | None) -> None:
+async def _report_to_session(call: Call, id: str, value: float, total: float | None, message: str | None) -> None:
     """Send the progress of a task to the session that began it: "The `progressToken` provided in the initial request
     remains valid throughout the task lifetime" (2025-11-25's basic/utilities/tasks)."""
     peer, admitted = call.context.peer, call.params
@@ -578,6 +598,6 @@ async def _report_to_session(call: Call, value: float, total: float | None, mess
         message=UNSET if message is None else message,
     )
     try:
-        await peer.notify("notifications/progress", params)
+        await peer.notify("notifications/progress", with_related(Raw(to_json(params)), id))
     except ConnectionError:
         logger.debug("the session of a task is gone")

@@ -50,8 +50,11 @@ class Companion(Struct, frozen=True, eq=False):
     """A tool that an extension brings for clients that have not declared it."""
 
     name: str
+    """Its name; a user's tool of that name is an error, whose text is `ServerExtension.taken`."""
     function: Callable[..., Any]
+    """Its function, as `Server.add_tool` takes it."""
     annotations: ToolAnnotations | None = None
+    """What is shown of it to hosts."""
 
 
 class ServerExtension:
