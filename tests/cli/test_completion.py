@@ -53,8 +53,11 @@ EVIL_WORDS = [
     "--trace=ran",
 ]
 SERVER = """\
+from msgspec import Struct
 from dragoman.mcp import Server
-app = Server("w")
+from dragoman.mcp.extensions.events import Events
+events = Events()
+app = Server("w", extensions=[events])
 
 @app.tool
 def forecast(city: str, days: int = 1) -> str:
@@ -75,6 +78,11 @@ def languages(text: str) -> list[str]:
 @app.resource("config://app")
 def config() -> str:
     return "x"
+
+@events.event("orders.shipped", filters=["carrier", "express"])
+class OrderShipped(Struct):
+    carrier: str
+    express: bool
 """
 
 LINES: list[tuple[str, list[str]]] = [
@@ -98,6 +106,8 @@ LINES: list[tuple[str, list[str]]] = [
     ("prompt weather.py review ", ["language=", "style="]),
     ("complete weather.py review language=p", ["language=python", "language=perl"]),
     ("read weather.py ", ["config://app"]),
+    ("events weather.py ", ["orders.shipped"]),
+    ("events weather.py orders.shipped --watch ", ["carrier=", "express=", "express=true", "express=false"]),
     ("call calc.py nosuch ", []),
     ("call evil.py ", ["evil-good"]),
     ("call evil.py -", []),

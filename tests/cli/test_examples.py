@@ -90,8 +90,16 @@ def paths(text: str) -> list[str]:
     return ["readme"]
 """,
     "shop.py": """\
+from msgspec import Struct
 from dragoman.mcp import Context, Server
-app = Server("shop")
+from dragoman.mcp.extensions.events import Events
+events = Events()
+app = Server("shop", extensions=[events])
+
+@events.event("orders.shipped", filters=["carrier"])
+class OrderShipped(Struct):
+    order: str
+    carrier: str
 
 @app.tool
 def order(item: str, count: int = 1, tags: list[str] = [], gift: bool = False) -> str:
@@ -129,8 +137,9 @@ FOREIGN = (
     "--kill",
     "--secret",
     " ID",
+    "--watch",
 )
-"""Examples that need what a test has not: another host, a program, the user's home folder, a call, a task."""
+"""Examples that need what a test has not: another host, a program, the user's home folder, a call, a task, an event."""
 
 
 def examples() -> list[str]:

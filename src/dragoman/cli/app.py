@@ -53,6 +53,7 @@ COMMANDS = {
     "tools": ("mcp.tools:app", "List the tools of an MCP server."),
     "tool": ("mcp.tools:tool_app", "Call a tool of an MCP server."),
     "tasks": ("mcp.tasks:app", "List your tasks at an MCP server, and follow one."),
+    "events": ("mcp.events:app", "List the events of an MCP server, and follow some."),
     "resources": ("mcp.resources:app", "List the resources of an MCP server."),
     "read": ("mcp.resources:read_app", "Read a resource of an MCP server."),
     "prompts": ("mcp.prompts:app", "List the prompts of an MCP server."),
@@ -73,7 +74,7 @@ COMMANDS = {
 
 GROUPS = {
     "Serve and call": "serve call notify methods",
-    "MCP servers": "tools tool tasks resources read prompts prompt complete discover ping",
+    "MCP servers": "tools tool tasks events resources read prompts prompt complete discover ping",
     "Authorization": "login logout whoami tokens auth",
     "Look closer": "describe listen check bench top console doctor",
     "Begin": "new demo completion",
@@ -81,7 +82,7 @@ GROUPS = {
 """How the help sorts the commands."""
 
 OF_MCP = (
-    *("tools", "tool", "tasks", "resources", "read", "prompts", "prompt", "complete", "discover", "ping"),
+    *("tools", "tool", "tasks", "events", "resources", "read", "prompts", "prompt", "complete", "discover", "ping"),
     *("describe", "listen"),
 )
 """Commands that take a command to start after `--`."""

@@ -24,7 +24,8 @@ import msgspec
 from msgspec import Raw
 
 from ..connecting import connect
-from ..mcp import Client
+from ..mcp import Client, ClientExtension
+from ..mcp.extensions.events import EventsClient
 from .calls.methods import DescribedMethod
 from .programs import FILE, MODULE
 from .reach import target_of
@@ -149,11 +150,12 @@ async def _of_service(target: str, rest: Sequence[str], begun: str) -> list[str]
 
 
 @asynccontextmanager
-async def _client(target: str) -> AsyncIterator[Client]:
+async def _client(target: str, *extensions: ClientExtension) -> AsyncIterator[Client]:
     async with Client(
         target_of(target),
         name="dragoman",
         timeout=PATIENCE,
+        extensions=extensions,
         stderr=_unheard,
     ) as client:
         yield client
@@ -163,6 +165,16 @@ async def _of_tools(target: str, rest: Sequence[str], begun: str) -> list[str]:
     """The tools of a server, or the arguments of one."""
     async with _client(target) as client:
         known = {one.name: one for one in await client.list_tools()}
+    if not rest:
+        return sorted(known)
+    return _arguments(known[rest[0]].input_schema.get("properties", {}), rest[1:])
+
+
+async def _of_events(target: str, rest: Sequence[str], begun: str) -> list[str]:
+    """The event types of a server, or the arguments of one."""
+    events = EventsClient()
+    async with _client(target, events):
+        known = {one.name: one for one in await events.list()}
     if not rest:
         return sorted(known)
     return _arguments(known[rest[0]].input_schema.get("properties", {}), rest[1:])
@@ -222,7 +234,7 @@ TAKES: Mapping[str, Completer] = (
     dict.fromkeys(("call", "notify", "methods", "bench"), _of_service)
     | dict.fromkeys(("tool", "tools"), _of_tools)
     | dict.fromkeys(("prompt", "complete"), _of_prompts)
-    | {"read": _of_resources}
+    | {"events": _of_events, "read": _of_resources}
     | dict.fromkeys(("serve", "describe", "listen", "doctor", "resources", "prompts", "discover", "ping"), _nothing)
 )
 """The commands that take a target first, and what knows what stands after it."""

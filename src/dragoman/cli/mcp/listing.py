@@ -68,12 +68,17 @@ def parameters(schema: Any) -> list[tuple[str, str, bool, Mapping[str, Any]]]:
     return [(name, kind(one), name in required, resolve_schema(one, schema)) for name, one in properties.items()]
 
 
+def argument_rows(schema: Any) -> list[tuple[str, str, str, object]]:
+    """The arguments that a schema describes, for `show_detail`."""
+    rows = []
+    for name, what, needed, one in parameters(schema):
+        default = f", default {compact(one['default'])}" if "default" in one else ""
+        rows.append((name, what, default or ("" if needed else LEFT_OUT), one.get("description")))
+    return rows
+
+
 def _show_tool(each: Mapping[str, Any]) -> None:
-    arguments = []
-    for name, what, needed, schema in parameters(each.get("inputSchema", {})):
-        default = f", default {compact(schema['default'])}" if "default" in schema else ""
-        arguments.append((name, what, default or ("" if needed else LEFT_OUT), schema.get("description")))
-    show_detail(tool_signature(each), each.get("description"), arguments)
+    show_detail(tool_signature(each), each.get("description"), argument_rows(each.get("inputSchema", {})))
     hints = [name for name, value in (each.get("annotations") or {}).items() if value is True]
     if hints:
         out.print(Text(clean(f"  hints: {', '.join(hints)}"), "dim"), soft_wrap=True)

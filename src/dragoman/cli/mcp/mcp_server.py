@@ -23,7 +23,7 @@ from ...channel import Broken
 from ...jsonrpc.errors import MethodNotFound
 from ...jsonrpc.limits import CLIENT
 from ...jsonrpc.options import nearest_name
-from ...mcp import Client, TasksClient
+from ...mcp import Client, ClientExtension, TasksClient
 from ...mcp.client.http.refusals import HttpRefused
 from ...mcp.protocol.encoding import encode
 from ...mcp.protocol.params import CallToolResult, GetPromptResult
@@ -118,9 +118,11 @@ async def server_at(
     on_notification: OnNotification | None = None,
     *,
     answers: bool = True,
+    extensions: Sequence[ClientExtension] = (),
 ) -> AsyncIterator[tuple[Client, Bar]]:
     """A client of the server, closed at the end, and the progress line. `on_notification` receives
-    notifications; `answers`: whether questions are answered, or left open. Raises what `Client` raises, and Usage."""
+    notifications; `answers`: whether questions are answered, or left open; `extensions`: the client's beside tasks.
+    Raises what `Client` raises, and Usage."""
     if options.revision is not None and options.revision not in REVISIONS:
         near = nearest_name(options.revision, REVISIONS, 0.9)
         there = f"did you mean {near}?" if near else f"the revisions are {', '.join(REVISIONS)}"
@@ -145,7 +147,7 @@ async def server_at(
                 timeout=seconds,
                 on_elicit=asker.reply if answers else _leave_open,
                 on_elicit_url=asker.reply if answers else _leave_open,
-                extensions=[TasksClient()],
+                extensions=[TasksClient(), *extensions],
                 on_log=_log if on_notification is None else None,
                 on_notification=on_notification,
                 headers=headers,
@@ -179,12 +181,13 @@ def with_client(
     work: Callable[[Client, Bar], Awaitable[T]],
     *,
     answers: bool = True,
+    extensions: Sequence[ClientExtension] = (),
 ) -> T:
-    """Run `work` with a client of the server and the progress line; returns its result. `answers`: as for `server_at`,
-    which raises what this raises."""
+    """Run `work` with a client of the server and the progress line; returns its result. `answers`, `extensions`: as for
+    `server_at`, which raises what this raises."""
 
     async def run() -> T:
-        async with server_at(host, options, title, answers=answers) as (client, bar):
+        async with server_at(host, options, title, answers=answers, extensions=extensions) as (client, bar):
             return await work(client, bar)
 
     return asyncio.run(run())
