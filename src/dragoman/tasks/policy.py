@@ -43,8 +43,9 @@ class TaskPolicy(Struct, frozen=True, kw_only=True):
     poll: float = 1.0
     """The time that clients are told to wait between two looks at a task."""
     answer_within: float = 50.0
-    """MCP: a client without tasks gets the tool's result if it is there within this time, which begins again with each
-    progress that such a client receives; otherwise it gets a handle. Most hosts wait 60 seconds."""
+    """MCP: a client without tasks gets the tool's result if it is there within this time, otherwise a handle; so does
+    each of its calls of `task_result`. Progress does not make it longer: most hosts wait 60 seconds in all. 0: a handle
+    at once, and 50 seconds in `task_result`."""
     begin_after: float = 0.0
     """MCP: a call of a client with tasks becomes a task after this time: a tool that is done before, or asks before,
     answers like any other. 0: at once."""

@@ -56,6 +56,8 @@ class TaskRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Seconds from `created` until it may be deleted; None: it is kept."""
     poll: float = 1.0
     """Seconds that a client should let pass between two looks at it."""
+    answer_within: float = 50.0
+    """Seconds that a call of a client without tasks waits for its result; of MCP alone."""
     params: Raw
     """The params of its request."""
     caller: Raw = NOBODY

@@ -7,6 +7,7 @@ task: they are asked in that call, as its revision asks.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -26,8 +27,8 @@ from ...server.listing import Entry
 from .access import Relay, TaskAccess, TooManyWait
 
 HELPER_WAIT: Final = 50.0
-"""Seconds that `task_result` waits for the end of a task, and again after each progress that its client gets: most
-hosts wait 60."""
+"""Seconds that `task_result` waits for the end of a task whose tool is handed over at once, and says nothing of what
+hosts wait: most of them wait 60."""
 TaskId = Annotated[str, Meta(description="The task_id that a tool has returned.")]
 
 _HANDLE: Final = {
@@ -135,13 +136,17 @@ class HelperTools:
             return _outcome(record) if record.ended else handle(record, self._prefix)
 
     async def _wait(self, record: TaskRecord, ctx: Context, relay: Relay) -> CallToolResult | InputRequiredResult:
-        access, seen, left = self._access, record.updated, HELPER_WAIT
+        """Return the result of a task, its questions, or after its `answer_within` a handle again: progress does not
+        make this longer, since many hosts end a call at their time-out whatever progress they get."""
+        access, seen, loop = self._access, record.updated, asyncio.get_running_loop()
+        end = loop.time() + (record.answer_within or HELPER_WAIT)
 
         def calls(one: TaskRecord) -> bool:
             return one.ended or one.updated != seen or relay.has_new(one)
 
         while True:
-            record = await access.wait(record.id, ctx.principal, min(left, SELDOM), calls)
+            left = end - loop.time()
+            record = await access.wait(record.id, ctx.principal, max(0.0, min(left, SELDOM)), calls)
             ctx.rpc.renew()
             if record.ended:
                 relay.end(record.id)
@@ -149,12 +154,11 @@ class HelperTools:
             if record.questions and not ctx.revision.server_calls:
                 return InputRequiredResult(input_requests=decode(_encode(record.questions), dict[str, InputRequest]))
             relay.ask(record)
-            left -= SELDOM
             if record.updated != seen:
                 seen = record.updated
-                if record.progress is not None and ctx.progress(record.progress, record.total, record.message or None):
-                    left = HELPER_WAIT
-            if left <= 0:
+                if record.progress is not None:
+                    ctx.progress(record.progress, record.total, record.message or None)
+            if loop.time() >= end:
                 return handle(record, self._prefix)
 
     async def cancel(self, task_id: TaskId, ctx: Context) -> CallToolResult:

@@ -240,9 +240,8 @@ class Tasks(ServerExtension):
         """Run a call, and return its result if it is there in time, else the task or the handle that it becomes. Where
         too many calls go on beyond their requests, one of a client without tasks ends with its request."""
         admitted: Admitted = call.params
-        loop = asyncio.get_running_loop()
         task = ToolTask(self.access.runner, secrets.token_hex(_ID), policy, admitted.revision, _keep(admitted, policy))
-        progress = _Progress(call, admitted, loop)
+        progress = _Progress(call, admitted)
         try:
             detached = self._detach(call, next, task, progress)
         except CallRefused as refused:
@@ -256,8 +255,7 @@ class Tasks(ServerExtension):
         if (left := call.context.time_left) is not None:
             within = min(within, LAST_CALL * left)
         try:
-            while not ending.done() and (wait := progress.last + within - loop.time()) > 0:
-                await asyncio.wait([ending], timeout=wait)
+            await asyncio.wait([ending], timeout=within)
             if not ending.done():
                 try:
                     record = await self._create(call, task)
@@ -314,6 +312,7 @@ class Tasks(ServerExtension):
             updated=now,
             keep=task.keep,
             poll=task.policy.poll,
+            answer_within=task.policy.answer_within,
             params=_again_params(admitted),
             caller=_caller(call.context.caller.identity),
             revision=admitted.revision.date,
@@ -485,16 +484,13 @@ class Tasks(ServerExtension):
 class _Progress:
     """Sends the progress of a call to its client while that waits for the result."""
 
-    def __init__(self, call: Call, admitted: Admitted, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, call: Call, admitted: Admitted) -> None:
         self._context: Context | None = Context(call.context, admitted)
-        self._loop = loop
-        self.last: float = loop.time()
-        """When the client was told of progress last, by the loop's clock; at first, when the call came."""
 
     def report(self, value: float, total: float | None, message: str | None) -> None:
         """Send it, if the client has requested progress."""
-        if self._context is not None and self._context.progress(value, total, message).value:
-            self.last = self._loop.time()
+        if self._context is not None:
+            self._context.progress(value, total, message)
 
     def stop(self) -> None:
         """Send no more."""
