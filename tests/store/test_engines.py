@@ -249,12 +249,13 @@ async def test_a_file_that_another_process_changes_is_waited_for_and_then_told(
 
 async def test_closing_leaves_no_thread_and_no_open_file(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
+    before = {*threading.enumerate()}
     engine = SqliteStore(str(path), 10, 1 << 20)
     await engine.change("a", becomes(b"1"))
-    assert "dragoman-store" in {one.name for one in threading.enumerate()}
+    assert "dragoman-store" in {one.name for one in {*threading.enumerate()} - before}
     assert str(path) in open_files()
     await engine.close()
-    assert "dragoman-store" not in {one.name for one in threading.enumerate()}
+    assert "dragoman-store" not in {one.name for one in {*threading.enumerate()} - before}
     assert str(path) not in open_files()
     assert not path.with_name("state.db-wal").exists(), "what was changed is in the file itself"
 

@@ -106,11 +106,12 @@ class OperatedTasks:
         for key, question in record.questions.items():
             if len(bytes(question)) <= QUESTION and len(questions) < QUESTIONS:
                 questions[key] = _one_line(question)
-        shown = self._arguments and bytes(record.params) not in NO_ARGUMENTS
+        arguments = _arguments(record)
+        shown = self._arguments and arguments not in NO_ARGUMENTS
         return TaskDetail(
             **asdict(self._row(record, board, None)),
             questions=questions,
-            arguments=self._text(bytes(record.params)) if shown else "",
+            arguments=self._text(arguments) if shown else "",
             result="" if record.result is None else self._text(bytes(record.result)),
             error="" if record.error is None else self._text(bytes(record.error)),
         )
@@ -196,6 +197,15 @@ def _principal(caller: Raw) -> str:
     except (msgspec.MsgspecError, UnicodeError):
         return ""
     return "" if found is None else found.subject[:LONGEST]
+
+
+def _arguments(record: TaskRecord) -> bytes:
+    """Return the params of a task as JSON text; those of an MCP tool without what the server keeps of its client."""
+    if record.method != CALLED:
+        return bytes(record.params)
+    members = msgspec.json.decode(bytes(record.params), type=dict[str, Raw])
+    members.pop("_meta", None)
+    return msgspec.json.encode(members)
 
 
 def _one_line(question: Raw) -> Raw:

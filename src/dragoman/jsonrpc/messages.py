@@ -20,7 +20,7 @@ NULL = Raw(b"null")
 
 
 @final
-class Request(Struct, frozen=True, gc=False):
+class Request(Struct, frozen=True):  # no gc=False: params may refer to their call
     """A call with an answer (specification 4). `id`: string, number or null; `params`: array, object or UNSET."""
 
     method: str
@@ -44,7 +44,7 @@ class Request(Struct, frozen=True, gc=False):
 
 
 @final
-class Notification(Struct, frozen=True, gc=False):
+class Notification(Struct, frozen=True):  # no gc=False, as for Request
     """A call without an answer (specification 4.1): it has no id."""
 
     method: str

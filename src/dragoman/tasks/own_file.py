@@ -6,20 +6,19 @@ import hashlib
 import os
 import re
 from pathlib import Path
+from typing import Final
 
+from ..private_files import state_folder
 
-def folder() -> Path:
-    """Return the folder: `dragoman/tasks` in the user's folder for state (XDG_STATE_HOME, else ~/.local/state). Raises
-    RuntimeError where the user has no home."""
-    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(base) / "dragoman" / "tasks"
+FOLDER: Final = "task-stores"
+"""Its name in the user's folder for state."""
 
 
 def own_url(program: str) -> str | None:
     """Return the URL of the file of a program, the same whenever it is started in the same working directory; None
     where the user has no home. `program`: what is served, such as "lab:app"."""
     try:
-        where = folder()
+        where = state_folder(FOLDER)
         place = os.path.realpath(os.getcwd())
     except (OSError, RuntimeError):
         return None
@@ -31,7 +30,7 @@ def own_url(program: str) -> str | None:
 def make_folder(path: str) -> bool:
     """Make the folder of a file, if it is that of programs' own files; return whether it is."""
     try:
-        where = folder()
+        where = state_folder(FOLDER)
     except RuntimeError:
         return False
     if Path(path).parent != where:

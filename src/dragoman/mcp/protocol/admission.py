@@ -71,7 +71,7 @@ class SessionState(Struct):
     """The admission by which the server's budget counts what this state keeps of its client."""
 
 
-class Admitted(Struct, gc=False):
+class Admitted(Struct):
     """An admitted message: the params of its method, and the caller."""
 
     row: Row

@@ -244,3 +244,13 @@ def test_options_that_make_no_sense(options: dict[str, Any], words: str) -> None
 
 def test_the_codes_of_the_sep_can_be_chosen() -> None:
     assert Events(codes=m.SEP_CODES).declares.codes == frozenset(range(-32027, -32022))
+
+
+@pytest.mark.parametrize("timestamp", ["2026-11-27T00:00:00Z", True, float("nan"), float("inf"), 1e18])
+async def test_a_time_that_is_none_is_refused_before_the_event_is_kept(timestamp: Any) -> None:
+    events = Events()
+    events.event(Shipped)
+    with pytest.raises(LocalError, match="timestamp is in Unix seconds"):
+        await events.emit(Shipped("1"), timestamp=timestamp)
+    with pytest.raises(LocalError, match="timestamp is in Unix seconds"):
+        events.emit_soon(Shipped("1"), timestamp=timestamp)

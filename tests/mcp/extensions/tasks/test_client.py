@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,6 +18,7 @@ from dragoman.channel import ChannelError
 from dragoman.jsonrpc.errors import CallTimeout, InvalidParams, LocalError, RpcError
 from dragoman.mcp import Client, Server, TaskHandle, Tasks, TasksClient, TaskStatus
 from dragoman.mcp.client.blocking import connect
+from dragoman.mcp.http.readers import HttpReader
 from dragoman.rpc.tracing import Event
 from tests.ports import free_port
 
@@ -75,6 +78,27 @@ async def test_a_call_waits_for_the_end_of_its_task(wire: str, era: str) -> None
             await client.call_tool("refuse")
         assert (raised.value.code, raised.value.message, raised.value.data) == (-31000, "out of order", {"since": 2})
         assert (await client.call_tool("add", {"a": 1, "b": 2}, result=int)) == 3
+
+
+async def use_up(era: str) -> weakref.ref[Lab]:
+    """Let tasks of a lab fail, and be cancelled; return the lab, which is used no more."""
+    lab = Lab()
+    async with client_of(lab, HTTP, era) as (client, tasks):
+        with pytest.raises(RpcError):
+            await client.call_tool("refuse")
+        await (await tasks.start("train", {"rows": 3})).cancel()
+    return weakref.ref(lab)
+
+
+@eras
+async def test_a_call_that_failed_leaves_nothing_behind(era: str) -> None:
+    """What it raised keeps its frames, and is freed with them."""
+    before = {id(one) for one in gc.get_objects() if type(one) is HttpReader}
+    lab = await use_up(era)
+    await asyncio.sleep(0)
+    gc.collect()
+    assert [one for one in gc.get_objects() if type(one) is HttpReader and id(one) not in before] == []
+    assert lab() is None
 
 
 @eras

@@ -78,14 +78,14 @@ def test_every_result_reaches_a_host_over_http(revision: Revision, limit: float,
 @pytest.mark.slow
 @revisions
 async def test_every_result_reaches_a_host_over_stdio(revision: Revision) -> None:
-    """A host that waits 8 seconds, and 3 of `answer_within`: 50 calls at once, half of them with progress."""
+    """A host that waits 30 seconds, and 3 of `answer_within`: 50 calls at once, half of them with progress."""
     words = ["-m", f"{PROGRAMS}.long_tools", "stdio", "3"]
     child = await asyncio.create_subprocess_exec(
         sys.executable, *words, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
     )
     wire = StdioWire(child, revision)
     await wire.begin()
-    host = Host(wire, revision, 8.0)
+    host = Host(wire, revision, 30.0)
     await asyncio.gather(*(use_all(host, "work_0", 4.0, 25, progress) for progress in (False, True)))
     assert host.waits >= 50 * 2 / len(LENGTHS)
     await wire.end()
@@ -121,7 +121,7 @@ HOSTS = [
 @pytest.mark.parametrize(("peer", "wire", "era"), HOSTS, ids=["-".join(host) for host in HOSTS])
 async def test_every_result_reaches_a_real_host(peer: str, wire: str, era: str) -> None:
     """Its calls end at its limit, though it gets progress, and it checks what is structured against the schema."""
-    limit, within, seconds, count = 8, 3, 12, 5
+    limit, within, seconds, count = 30, 3, 7, 5
     serving = [sys.executable, "-m", f"{PROGRAMS}.long_tools"]
     try:
         program = await asyncio.to_thread(environments.program, peer)

@@ -53,6 +53,7 @@ from .model import (
     SubscribeEventsParams,
     SubscribeEventsResult,
     UnsubscribeEventsParams,
+    is_time,
     to_iso,
 )
 from .outbox import KeptEvent, Outbox, SubscriptionRecord, TooManySubscriptions, path_of
@@ -235,10 +236,10 @@ class Events(ServerExtension):
         all the same, if the store is a file.
 
         `id`: that of its source, if it has one: a second event of the type with it is not sent. `timestamp`: when it
-        happened, in Unix seconds; default: now. Raises LocalError for an event of no type here, and for one that is too
-        large; StoreLost, DatabaseFull.
+        happened, in Unix seconds; default: now. Raises LocalError for an event of no type here, for one that is too
+        large, and for a timestamp that is no such number; StoreLost, DatabaseFull.
         """
-        definition, data, id = self._prepare(event, id)
+        definition, data, id = self._prepare(event, id, timestamp)
         now = self._clock.now()
         stamp = now if timestamp is None else timestamp
         if await self._box().emit(definition.name, id, stamp, data, now):
@@ -253,13 +254,13 @@ class Events(ServerExtension):
     ) -> concurrent.futures.Future[str]:
         """Send an event as `emit` does, from any thread, while the server is served. Returns a future, whose `result()`
         a thread may wait for. Raises LocalError as `emit` does, and where the server is not served."""
-        _, _, id = self._prepare(event, id)
+        _, _, id = self._prepare(event, id, timestamp)
         if not self._sites:
             raise LocalError("events.emit_soon: the server is not served now; await events.emit(...) where a loop runs")
         loop = self._sites[0].loop
         return asyncio.run_coroutine_threadsafe(self.emit(event, id=id, timestamp=timestamp), loop)
 
-    def _prepare(self, event: Struct, id: str | None) -> tuple[EventDefinition, bytes, str]:
+    def _prepare(self, event: Struct, id: str | None, timestamp: float | None) -> tuple[EventDefinition, bytes, str]:
         """Return the type, the payload and the id of an event. Raises LocalError."""
         definition = self._by_kind.get(type(event))
         if definition is None:
@@ -269,6 +270,10 @@ class Events(ServerExtension):
         if not isinstance(id, str) or _ID.fullmatch(id) is None:
             raise LocalError(
                 f"event {definition.name}: an id has 1 to 200 visible ASCII characters, and not {id!r:.100}"
+            )
+        if timestamp is not None and not is_time(timestamp):
+            raise LocalError(
+                f"event {definition.name}: timestamp is in Unix seconds, such as time.time(), and not {timestamp!r:.100}"
             )
         size = len(occurrence(definition.name, KeptEvent(0, id, 0.0, data), _CURSOR_ROOM))
         if size > self.limits.event_size:
