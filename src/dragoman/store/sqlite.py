@@ -19,11 +19,11 @@ _COLUMN = "ALTER TABLE documents ADD COLUMN stranger TEXT"
 _INDEX = "CREATE INDEX IF NOT EXISTS strangers ON documents (stranger, until) WHERE stranger IS NOT NULL"
 _PUT = (
     "INSERT INTO documents (owner, document, until, stranger) VALUES (?, ?, ?, ?) "
-    "ON CONFLICT (owner) DO UPDATE SET document = ?2, until = ?3, stranger = ?4"
+    "ON CONFLICT (owner) DO UPDATE SET document = excluded.document, until = excluded.until, stranger = excluded.stranger"
 )
 _YIELDS = (
-    "DELETE FROM documents WHERE owner = (SELECT owner FROM documents WHERE owner != ?1 AND stranger = ("
-    "SELECT stranger FROM documents WHERE stranger IS NOT NULL AND owner != ?1 GROUP BY stranger "
+    "DELETE FROM documents WHERE owner = (SELECT owner FROM documents WHERE owner != ? AND stranger = ("
+    "SELECT stranger FROM documents WHERE stranger IS NOT NULL AND owner != ? GROUP BY stranger "
     "ORDER BY count(*) DESC LIMIT 1) ORDER BY until LIMIT 1)"
 )
 """Deletes the document that expires first of the stranger that has most, but not the one that is being replaced."""
@@ -115,4 +115,4 @@ def _read(db: sqlite3.Connection, owner: str) -> bytes | None:
 
 def _yield(db: sqlite3.Connection, owner: str) -> int:
     """Delete a stranger's document to make room for this owner; return how many were deleted, 0 or 1."""
-    return db.execute(_YIELDS, (owner,)).rowcount
+    return db.execute(_YIELDS, (owner, owner)).rowcount

@@ -62,13 +62,14 @@ _CREATE: Final = (
 )
 _CHANGE: Final = "UPDATE tasks SET runner = ?, calls = ?, until = ?, size = ?, record = ? WHERE number = ?"
 _KNOW_RUNNER: Final = "INSERT INTO task_runners VALUES (?, 0) ON CONFLICT (id) DO NOTHING"
-_BEAT: Final = "INSERT INTO task_runners VALUES (?1, ?2) ON CONFLICT (id) DO UPDATE SET until = ?2"
+_BEAT: Final = "INSERT INTO task_runners VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET until = excluded.until"
 _USAGE: Final = (
     "SELECT coalesce(o.tasks, 0), coalesce(o.size, 0), s.tasks, s.size FROM task_store s "
     "LEFT JOIN task_owners o ON o.owner = ?"
 )
 _COUNT_OWNER: Final = (
-    "INSERT INTO task_owners VALUES (?1, ?2, ?3) ON CONFLICT (owner) DO UPDATE SET tasks = tasks + ?2, size = size + ?3"
+    "INSERT INTO task_owners VALUES (?, ?, ?) "
+    "ON CONFLICT (owner) DO UPDATE SET tasks = tasks + excluded.tasks, size = size + excluded.size"
 )
 _COUNT: Final = "UPDATE task_store SET tasks = tasks + ?, size = size + ?"
 _FIND: Final = "SELECT record FROM tasks WHERE id = ?"
@@ -79,8 +80,8 @@ _LIST: Final = (
     "ORDER BY number DESC LIMIT ?"
 )
 _RECENT: Final = (
-    "SELECT number, size, created FROM tasks {} WHERE server = ?1 AND created < ?2 AND (until IS NULL OR until > ?3) {} "
-    "ORDER BY created DESC, number DESC LIMIT ?4"
+    "SELECT number, size, created FROM tasks {} WHERE server = ? AND created < ? AND (until IS NULL OR until > ?) {} "
+    "ORDER BY created DESC, number DESC LIMIT ?"
 )
 _RECENT_OF: Final = {
     None: _RECENT.format("", ""),
@@ -92,8 +93,8 @@ _RECORD: Final = "SELECT id, record FROM tasks WHERE number = ?"
 _CALLING: Final = "SELECT id, record FROM tasks WHERE runner = ? AND calls = 1 AND (until IS NULL OR until > ?)"
 _ORPHANS: Final = (
     "SELECT number, owner, size, id, record, runner FROM tasks WHERE runner IN "
-    "(SELECT '' UNION ALL SELECT id FROM task_runners WHERE until <= ?1 AND id != ?2) "
-    "AND server = ?3 AND (until IS NULL OR until > ?1) LIMIT ?4"
+    "(SELECT '' UNION ALL SELECT id FROM task_runners WHERE until <= ? AND id != ?) "
+    "AND server = ? AND (until IS NULL OR until > ?) LIMIT ?"
 )
 _OVER: Final = "SELECT number, owner, size, id, record, runner FROM tasks WHERE until <= ? ORDER BY until LIMIT ?"
 _FORGET_RUNNERS: Final = (
@@ -322,7 +323,8 @@ class SqliteTasks:
     def _claim(self, db: sqlite3.Connection, runner: str, server: str, limit: int) -> list[ClaimedTask]:
         now = self._let_live(db, runner)
         claimed = []
-        for number, owner, size, id, stored, before in db.execute(_ORPHANS, (now, runner, server, limit)).fetchall():
+        found = db.execute(_ORPHANS, (now, runner, server, now, limit)).fetchall()
+        for number, owner, size, id, stored, before in found:
             record = self._encoding.decode(id, stored)
             if record is None:  # nobody can run it, and it is not to be found again and again
                 db.execute("UPDATE tasks SET runner = NULL, calls = 0 WHERE number = ?", (number,))

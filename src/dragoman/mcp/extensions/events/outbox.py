@@ -396,8 +396,9 @@ class Outbox:
         return await self._db.write(
             lambda db: (
                 db.execute(
-                    "INSERT INTO lease (one, owner, until) VALUES (1, ?1, ?2) ON CONFLICT (one) "
-                    "DO UPDATE SET owner = ?1, until = ?2 WHERE owner = ?1 OR until <= ?3",
+                    "INSERT INTO lease (one, owner, until) VALUES (1, ?, ?) ON CONFLICT (one) "
+                    "DO UPDATE SET owner = excluded.owner, until = excluded.until "
+                    "WHERE owner = excluded.owner OR until <= ?",
                     (owner, now + LEASE, now),
                 ).rowcount
                 > 0
