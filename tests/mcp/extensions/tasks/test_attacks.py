@@ -14,6 +14,7 @@ import pytest
 from msgspec import Raw
 
 from dragoman import serve
+from dragoman.access import LocalUser
 from dragoman.channel import Caller
 from dragoman.jsonrpc.limits import Limits
 from dragoman.mcp import Client, Context
@@ -23,6 +24,7 @@ from dragoman.rpc.detached import DetachedRun
 from dragoman.store.contract import StoreLost
 from dragoman.tasks import TaskLimits
 from dragoman.tasks.contract import TasksFull
+from dragoman.tasks.owners import keep_caller
 from dragoman.tasks.record import TaskRecord
 from dragoman.tasks.sqlite import SqliteTasks
 from tests.behind import behind
@@ -691,3 +693,21 @@ async def test_a_flood_of_tasks_of_one_caller_leaves_room_in_the_store_for_anoth
         plain = await ada.ask("tools/call", name="add", arguments={"a": 1, "b": 2})
         assert "result" in plain
         await until(lambda: not runs(lab))
+
+
+async def test_the_user_of_this_machine_is_that_also_when_a_task_is_begun_again() -> None:
+    """Such a caller has every role, though it has none by name."""
+    store = Faulty()
+    lab = Lab(Tasks(store))
+
+    @lab.app.tool(task=TaskPolicy(idempotent=True), roles="judge")
+    async def verdict() -> str:
+        return "innocent"
+
+    async with calling(lab.app, R2026_07, **DECLARED) as calls:
+        await calls.tools()
+        params, caller = Raw(b'{"name":"verdict","arguments":{}}'), keep_caller(LocalUser(subject="ada"))
+        await SqliteTasks.create(store, orphan(store, name="verdict", idempotent=True, params=params, caller=caller))
+        done = await ended(calls, "orphan-of-nobody")
+        assert done["result"]["content"][0]["text"] == "innocent"
+    await store.close()

@@ -7,8 +7,6 @@ caller belongs to whoever knows its id, which nobody can guess.
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
 import logging
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping
@@ -25,6 +23,7 @@ from ....allowance import Allowance, owner_of
 from ....jsonrpc.errors import INTERNAL_ERROR, CallRefused, InvalidParams, LocalError, Refusal, RpcError
 from ....repeats import Repeats
 from ....store.contract import StoreLost
+from ....tasks import owners
 from ....tasks.record import TaskRecord
 from ....tasks.runner import SELDOM, TaskRunner
 from ...asking.ask import PATIENCE
@@ -86,9 +85,7 @@ class TaskAccess:
 
     def owner(self, principal: str | None) -> str:
         """Return the owner of the tasks of a principal; "" without one: those belong to whoever knows their ids."""
-        if principal is None:
-            return ""
-        return hashlib.sha256(json.dumps([self.home.name, principal]).encode()).hexdigest()[:40]
+        return owners.owner_of(self.home.name, principal)
 
     async def find(self, id: str, principal: str | None) -> TaskRecord:
         """Return a task of this caller. Raises InvalidParams (-32602) for any other id, CallRefused while the store is

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import UNSET, Raw, UnsetType, structs
 
-from ....channel import Caller, Identity
+from ....channel import Caller
 from ....jsonrpc.errors import CallRefused, InvalidParams, LocalError, MethodNotFound, Refusal, RpcError
 from ....repeats import Repeats
 from ....rpc.binding.results import to_json
@@ -29,8 +29,9 @@ from ....tasks import rules
 from ....tasks.board import RunnerBoard
 from ....tasks.contract import TaskLimits, TaskStore
 from ....tasks.opening import open_tasks
+from ....tasks.owners import keep_caller, restore_caller
 from ....tasks.policy import LEAST_KEPT, TaskPolicy, policy_of
-from ....tasks.record import NOBODY, TaskRecord
+from ....tasks.record import TaskRecord
 from ....tasks.runner import SELDOM, TaskRunner, error_object
 from ...protocol.admission import Admitted
 from ...protocol.encoding import decode
@@ -314,7 +315,7 @@ class Tasks(ServerExtension):
             poll=task.policy.poll,
             answer_within=task.policy.answer_within,
             params=_again_params(admitted),
-            caller=_caller(call.context.caller.identity),
+            caller=keep_caller(call.context.caller.identity),
             revision=admitted.revision.date,
             idempotent=task.policy.idempotent,
             runner=runner.name,
@@ -356,8 +357,7 @@ class Tasks(ServerExtension):
         capabilities = structs.replace(meta.capabilities, extensions={NAME: {}})
         meta_again = {PROTOCOL_VERSION: NEWEST.date, CLIENT_CAPABILITIES: capabilities, RUN_AGAIN: mark}
         params["_meta"] = Raw(to_json(meta_again))
-        anyone = record.caller == NOBODY
-        caller = Caller() if anyone else Caller(identity=decode(record.caller, _KeptIdentity).restored())
+        caller = restore_caller(record.caller)
         try:
             if record.revision != NEWEST.date:  # its result is written as of this call
                 await runner.edit(record.id, lambda one: structs.replace(one, revision=NEWEST.date), True)
@@ -497,27 +497,6 @@ class _Progress:
         self._context = None
 
 
-class _KeptIdentity(msgspec.Struct, omit_defaults=True):
-    """An identity, as it is kept with a task."""
-
-    subject: str
-    client_id: str | None = None
-    issuer: str | None = None
-    scopes: frozenset[str] = frozenset()
-    roles: frozenset[str] = frozenset()
-    claims: dict[str, Any] = {}
-
-    def restored(self) -> Identity:
-        return Identity(
-            subject=self.subject,
-            client_id=self.client_id,
-            issuer=self.issuer,
-            scopes=self.scopes,
-            roles=self.roles,
-            claims=self.claims,
-        )
-
-
 class _KeptMeta(msgspec.Struct):
     """What is kept of the `_meta` of a call."""
 
@@ -557,19 +536,6 @@ def _again_params(admitted: Admitted) -> Raw:
     left: dict[str, Any] = {name: value for name, value in members.items() if name in ("name", "arguments")}
     left["_meta"] = {CLIENT_CAPABILITIES: admitted.capabilities}
     return Raw(to_json(left))
-
-
-def _caller(identity: Identity | None) -> Raw:
-    """Return a caller's identity as JSON text; claims that JSON does not have are left out."""
-    if identity is None:
-        return NOBODY
-    kept = _KeptIdentity(
-        identity.subject, identity.client_id, identity.issuer, identity.scopes, identity.roles, dict(identity.claims)
-    )
-    try:
-        return Raw(to_json(kept))
-    except LocalError:
-        return Raw(to_json(msgspec.structs.replace(kept, claims={})))
 
 
 def _required(admitted: Admitted) -> RpcError:
