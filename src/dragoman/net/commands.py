@@ -1,4 +1,4 @@
-"""Describes a command that was started: its name, and the cause of its end, found in what it wrote to stderr. PURE.
+"""Describes a command that was started: its name, how it ended, and the cause, found in what it wrote to stderr. PURE.
 
 Rules: the cause is a line that the program wrote, never a guess; a program of any language may have written it, so
 the table names how each announces a failure. A program that announces nothing is quoted by its last line.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import signal
 from collections.abc import Sequence
 
 from msgspec import Struct
@@ -18,6 +19,16 @@ LONGEST_NAME = 80
 """Characters of a command in a message."""
 LONGEST_CAUSE = 300
 """Characters of a cause in a message."""
+
+
+def describe_end(status: int) -> str:
+    """Return how a process ended, from its status: below zero that of a signal."""
+    if status >= 0:
+        return f"ended with status {status}"
+    try:
+        return f"was killed by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"was killed by signal {-status}"
 
 
 def command_name(command: Sequence[str], most: int = LONGEST_NAME) -> str:

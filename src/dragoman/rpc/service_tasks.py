@@ -34,6 +34,7 @@ from ..channel import Caller
 from ..jsonrpc.codec import AnyAnswer, CallMessage, FailedAnswer, first_byte
 from ..jsonrpc.errors import CallRefused, InvalidParams, LocalError, Refusal, RpcError
 from ..jsonrpc.messages import Notification, Request
+from ..kept_identity import keep_identity, restore_identity
 from ..repeats import Repeats
 from ..secret import read_secrets
 from ..store.contract import StoreLost
@@ -200,7 +201,7 @@ class _Beginning:
 
     def __init__(self, record: TaskRecord, loop: asyncio.AbstractEventLoop) -> None:
         self.request: bytes = to_json(CallMessage(START, {"method": record.method, "params": record.params}, 0))
-        self.caller: Caller = owners.restore_caller(record.caller)
+        self.caller: Caller = Caller(identity=restore_identity(record.caller))
         self.gone: Callable[[], None] | None = None
         self.answered: asyncio.Future[AnyAnswer] = loop.create_future()
 
@@ -412,11 +413,11 @@ class ServiceTasks:
                 keep=start.policy.keep,
                 poll=start.policy.poll,
                 params=call.params,
-                caller=owners.keep_caller(caller.identity),
+                caller=keep_identity(caller.identity),
                 idempotent=task.idempotent,
                 runner=here.runner.name,
             )
-            await here.runner.store.create(record)
+            await here.runner.create(record)
         except StoreLost as error:
             raise _away(error) from error
         return record
@@ -537,8 +538,7 @@ class ServiceTasks:
     def _own(self, record: TaskRecord | None, id: str, context: Context) -> TaskRecord:
         """Return a record that was read, if it is of this caller, who may still call its method."""
         service, caller = self._service, context.caller
-        own = ("", owners.owner_of(service.name, caller.principal))
-        if record is None or record.server != service.name or record.owner not in own:
+        if not owners.is_of(record, service.name, caller.principal):
             raise InvalidParams(f"Invalid params: the task {id[:64]!r} is unknown, or its time is over")
         method = service._find(record.method)
         if method is not None and method.access is not None:

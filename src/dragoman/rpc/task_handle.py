@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from math import inf
 from typing import Any, Final, Generic, TypeVar, cast
 from weakref import WeakKeyDictionary
 
@@ -24,6 +25,7 @@ from ..channel import ChannelError
 from ..jsonrpc.errors import LSP, BadAnswer, CallTimeout, RpcError
 from ..jsonrpc.messages import ErrorObject, Failure
 from ..jsonrpc.options import NONE, SECONDS, check
+from ..net.reconnect import backoff
 from .outbound import decoder_of
 from .task_messages import CANCEL, GET, LONGEST_WAIT, RESULT, START, TaskOutcome, TaskStatus
 
@@ -39,8 +41,7 @@ GIVE_UP: Final = 60.0
 of which is noticed after half of that."""
 LEAST_POLL: Final = 0.05
 """Seconds between two looks at least, whatever the far end says."""
-FIRST_PAUSE: Final = 0.25
-LAST_PAUSE: Final = 4.0
+PAUSES: Final = (0.25, 4.0)
 """Seconds until it is tried again: after the first failure, and at most."""
 _PASSING: Final = frozenset({LSP.codes["busy"], LSP.codes["draining"]})
 """The codes of refusals that do not last."""
@@ -131,7 +132,7 @@ class TaskHandle(Generic[T]):
         then, or after so long as one answer waits, or at `end` (None: never)."""
         loop = asyncio.get_running_loop()
         failing: float | None = None
-        pause = FIRST_PAUSE
+        pauses = backoff(*PAUSES)
         while True:
             began = loop.time()
             left = LONGEST_WAIT if end is None else min(LONGEST_WAIT, max(0.0, end - began))
@@ -146,8 +147,7 @@ class TaskHandle(Generic[T]):
                     failing = None
                 if (failing is not None and now - failing > GIVE_UP) or (end is not None and now >= end):
                     raise
-                await asyncio.sleep(pause if end is None else min(pause, max(0.0, end - loop.time())))
-                pause = min(2 * pause, LAST_PAUSE)
+                await asyncio.sleep(min(next(pauses), inf if end is None else max(0.0, end - loop.time())))
                 continue
             if not found.ended and not done(found):  # it did not wait there, or not as long
                 await asyncio.sleep(min(max(found.poll, LEAST_POLL), left) - (loop.time() - began))

@@ -46,14 +46,7 @@ def answered(record: TaskRecord, now: float, answers: Mapping[str, Raw]) -> Task
     if not known:
         return None
     left = {key: question for key, question in record.questions.items() if key not in known}
-    return structs.replace(
-        record,
-        updated=now,
-        status="input_required" if left else "working",
-        message=record.message if left else "",
-        questions=left,
-        answers={**record.answers, **known},
-    )
+    return structs.replace(_asking(record, now, left), answers={**record.answers, **known})
 
 
 def dropped(record: TaskRecord, now: float, keys: frozenset[str]) -> TaskRecord | None:
@@ -61,6 +54,11 @@ def dropped(record: TaskRecord, now: float, keys: frozenset[str]) -> TaskRecord 
     left = {key: question for key, question in record.questions.items() if key not in keys}
     if len(left) == len(record.questions):
         return None
+    return _asking(record, now, left)
+
+
+def _asking(record: TaskRecord, now: float, left: dict[str, Raw]) -> TaskRecord:
+    """Leave it these questions, with its message; it works where there are none."""
     return structs.replace(
         record,
         updated=now,

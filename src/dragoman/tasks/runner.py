@@ -462,17 +462,27 @@ class TaskRunner:
             now = await self.store.now()
             await self.edit(id, lambda one: rules.cancelled(one, now, "cancelled"))
 
-    async def withdraw(self, id: str, creating: Awaitable[None] | None = None) -> None:
-        """End a task of this runner that was not begun, once it is kept: because its caller has left, or because nobody
-        knows whether it is. `creating`: what keeps it; while the store is away, it is tried again."""
-        if creating is not None:
-            with suppress(TasksFull, StoreLost):
-                await creating
-        await self._try_until_done(lambda: self._withdraw(id))
+    async def create(self, record: TaskRecord) -> None:
+        """Keep the record of a new task of this runner. Raises StoreLost, TasksFull. One whose caller leaves meanwhile,
+        and one of which nobody knows whether it is kept, ends: it is not begun."""
+        creating = asyncio.ensure_future(self.store.create(record))
+        try:
+            await asyncio.shield(creating)
+        except (asyncio.CancelledError, StoreLost):
+            self.spawn(self._withdraw(record.id, creating))
+            raise
 
-    async def _withdraw(self, id: str) -> None:
-        now = await self.store.now()
-        await self.edit(id, lambda one: rules.cancelled(one, now, "it was not begun"), True)
+    async def _withdraw(self, id: str, creating: Awaitable[None]) -> None:
+        """End a task that was not begun, once it is known whether it is kept; while the store is away, it is tried
+        again."""
+
+        async def end() -> None:
+            now = await self.store.now()
+            await self.edit(id, lambda one: rules.cancelled(one, now, "it was not begun"), True)
+
+        with suppress(TasksFull, StoreLost):
+            await creating
+        await self._try_until_done(end)
 
     async def cancel_and_wait(self, id: str) -> TaskRecord | None:
         """Cancel a task, and return it once it has ended; one whose runner does not end it is ended here."""

@@ -7,6 +7,7 @@ import contextlib
 import signal
 import socket
 
+from ..net.commands import describe_end
 from .worker import ANSWER, DRAIN, QUERY, READY, REPORT, REPORT_REQUEST
 
 DRAIN_TIME = 30.0
@@ -156,10 +157,4 @@ class WorkerProcess:
 
     def how(self) -> str:
         """Return how it ended, for the log."""
-        status = self.over.result()
-        if status >= 0:
-            return f"ended with status {status}"
-        try:
-            return f"was killed by {signal.Signals(-status).name}"
-        except ValueError:
-            return f"was killed by signal {-status}"
+        return describe_end(self.over.result())

@@ -110,7 +110,7 @@ async def test_a_far_end_that_does_not_wait_is_not_asked_all_the_time() -> None:
 
 
 async def test_what_does_not_last_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(task_handle, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(task_handle, "PAUSES", (0.001, 4.0))
     far, refusals = Service("far"), ["busy", "draining", "busy"]
 
     @far.method("tasks.result")
@@ -153,6 +153,24 @@ async def test_while_the_store_is_away() -> None:
         store.away = False
         lab.go.set()
         assert await waiting == {"rows": 3}
+
+
+async def test_a_task_of_which_nobody_knows_whether_it_is_kept_ends() -> None:
+    made: list[str] = []
+
+    class Forgetful(SqliteTasks):
+        async def create(self, record: TaskRecord) -> None:
+            await super().create(record)
+            made.append(record.id)
+            raise StoreLost("it was kept, and the answer was lost")
+
+    lab = Lab(tasks=Forgetful(":memory:"))
+    async with serve(lab.api, urls="memory:forgetful"), connect("memory:forgetful") as peer:
+        with pytest.raises(RpcError) as caught:
+            await peer.start("train", [3])
+        assert caught.value.code == -32000
+        assert [one.status async for one in peer.task(made[0]).follow()][-1] == "cancelled"
+        assert lab.began == []
 
 
 async def test_the_blocking_api() -> None:

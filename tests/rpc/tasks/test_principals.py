@@ -13,7 +13,7 @@ from dragoman import Context, Identity, InternalError, InvalidParams, Peer, Serv
 from dragoman.access import LocalUser
 from dragoman.channel import Admitted, Denied, Handshake
 from dragoman.jsonrpc.limits import SERVER
-from dragoman.tasks.owners import keep_caller, restore_caller
+from dragoman.kept_identity import keep_identity, restore_identity
 from tests.engines.wires import until
 from tests.rpc.tasks.lab import Lab
 
@@ -36,7 +36,7 @@ IDENTITIES = {
 @pytest.mark.parametrize("name", IDENTITIES)
 def test_an_identity_is_kept_and_restored(name: str) -> None:
     identity = IDENTITIES[name]
-    found = restore_caller(keep_caller(identity)).identity
+    found = restore_identity(keep_identity(identity))
     assert found == identity
     assert type(found) is type(identity)
 
@@ -44,7 +44,7 @@ def test_an_identity_is_kept_and_restored(name: str) -> None:
 def test_what_an_identity_cannot_keep() -> None:
     """Claims that JSON does not have; and what it showed, and when that expires, which are not for later."""
     given = Identity(subject="ada", scopes=frozenset({"a"}), claims={"x": object()}, expires_at=5.0)
-    assert restore_caller(keep_caller(given)).identity == Identity(subject="ada", scopes=frozenset({"a"}))
+    assert restore_identity(keep_identity(given)) == Identity(subject="ada", scopes=frozenset({"a"}))
 
 
 async def guard(handshake: Handshake) -> Admitted | Denied:

@@ -31,6 +31,7 @@ from ...jsonrpc.call_limit import busy
 from ...jsonrpc.errors import CallRefused, InternalError, LocalError, too_large
 from ...jsonrpc.limits import MIB
 from ...jsonrpc.options import TIME, check_struct, rules_of, whole
+from ...net.commands import describe_end
 from ..context import Done
 from ..context_members import reach
 from .frames import (
@@ -306,15 +307,7 @@ class ChildProcess(asyncio.SubprocessProtocol):
 
     def how(self) -> str:
         """Return how it ended, for the log."""
-        status = self.status
-        if status is None:
-            return "closed its pipe"
-        if status >= 0:
-            return f"ended with status {status}"
-        try:
-            return f"was killed by {signal.Signals(-status).name}"
-        except ValueError:
-            return f"was killed by signal {-status}"
+        return "closed its pipe" if self.status is None else describe_end(self.status)
 
     def kill(self) -> None:
         """Kill it now, and on POSIX those that it has started, if they are still in its group."""

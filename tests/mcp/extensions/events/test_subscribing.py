@@ -12,10 +12,10 @@ from dragoman.jsonrpc.errors import BadAnswer, LocalError, RpcError
 from dragoman.mcp import Client
 from dragoman.mcp.extensions.events import subscribing
 from dragoman.mcp.extensions.events.client import EventsClient
-from dragoman.mcp.extensions.events.model import to_iso
 from dragoman.mcp.extensions.events.received import ReceivedEnd, ReceivedGap
 from dragoman.mcp.extensions.events.receiver import EventReceiver
 from dragoman.mcp.extensions.events.subscribing import WebhookSubscription
+from dragoman.mcp.protocol.times import to_iso
 from tests.mcp.scripted import Dies, Error, Message, Result, Scripted, legacy, modern
 
 from .posting import NOW, OTHER, SECRET, SUBSCRIPTION, Handled, event, message

@@ -14,6 +14,7 @@ from dragoman.mcp.extensions.events import EventLimits
 from dragoman.mcp.extensions.events import model as m
 from dragoman.mcp.extensions.events.delivery import JITTER, RETRIES
 from dragoman.mcp.protocol.revisions import REVISIONS, Revision
+from dragoman.mcp.protocol.times import from_iso
 
 from .receiving import (
     OTHER,
@@ -257,7 +258,7 @@ async def test_how_long_a_subscription_lives(ttl: Any, seconds: int) -> None:
     app, events = shop(clock=clock)
     async with receiving() as receiver, following(app) as client:
         found = await subscribe(client, receiver, ttl_ms=ttl)
-        assert m.from_iso(str(found.refresh_before)) == clock.now() + seconds
+        assert from_iso(str(found.refresh_before)) == clock.now() + seconds
         clock.move(seconds - 0.5)
         await events.emit(OrderShipped("1"))
         await receiver.have(1)

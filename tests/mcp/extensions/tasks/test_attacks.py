@@ -17,6 +17,7 @@ from dragoman import serve
 from dragoman.access import LocalUser
 from dragoman.channel import Caller
 from dragoman.jsonrpc.limits import Limits
+from dragoman.kept_identity import keep_identity
 from dragoman.mcp import Client, Context
 from dragoman.mcp.extensions.tasks import TaskPolicy, Tasks
 from dragoman.mcp.protocol.revisions import R2025_06, R2025_11, R2026_07
@@ -24,7 +25,6 @@ from dragoman.rpc.detached import DetachedRun
 from dragoman.store.contract import StoreLost
 from dragoman.tasks import TaskLimits
 from dragoman.tasks.contract import TasksFull
-from dragoman.tasks.owners import keep_caller
 from dragoman.tasks.record import TaskRecord
 from dragoman.tasks.sqlite import SqliteTasks
 from tests.behind import behind
@@ -706,7 +706,7 @@ async def test_the_user_of_this_machine_is_that_also_when_a_task_is_begun_again(
 
     async with calling(lab.app, R2026_07, **DECLARED) as calls:
         await calls.tools()
-        params, caller = Raw(b'{"name":"verdict","arguments":{}}'), keep_caller(LocalUser(subject="ada"))
+        params, caller = Raw(b'{"name":"verdict","arguments":{}}'), keep_identity(LocalUser(subject="ada"))
         await SqliteTasks.create(store, orphan(store, name="verdict", idempotent=True, params=params, caller=caller))
         done = await ended(calls, "orphan-of-nobody")
         assert done["result"]["content"][0]["text"] == "innocent"

@@ -18,7 +18,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import heapq
-import json
 import logging
 import os
 import random
@@ -31,12 +30,13 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 from msgspec.structs import replace
 
-from ....access import LocalUser
 from ....channel import Identity
 from ....jsonrpc.errors import LocalError
+from ....kept_identity import restore_identity
 from ....repeats import Repeats
 from ....store.contract import StoreLost
 from ....store.database import DatabaseFull
+from ...protocol.times import to_iso
 from .catalog import EventArguments, EventDefinition
 from .clock import Clock
 from .limits import EventLimits
@@ -48,7 +48,6 @@ from .model import (
     EventOccurrence,
     Gap,
     Terminated,
-    to_iso,
 )
 from .outbox import LEASE, KeptEvent, Outbox, SubscriptionRecord
 from .sealing import Unreadable, unseal
@@ -550,7 +549,7 @@ class _Delivery:
         if record.old_secret and record.old_until > now:
             secrets.append(unseal(keys, record.old_secret, record.id).decode())
         self._secrets = secrets
-        self.identity: Identity | None = read_identity(unseal(keys, record.identity, record.id))
+        self.identity: Identity | None = restore_identity(unseal(keys, record.identity, record.id))
 
     def headers(self, id: str, body: bytes) -> Mapping[str, str]:
         """Return the headers of a message, signed now: "Each retry attempt MUST regenerate the timestamp"."""
@@ -580,44 +579,4 @@ def status_of(record: SubscriptionRecord) -> DeliveryStatus:
         last_delivery_at=None if record.delivered is None else to_iso(record.delivered),
         last_error=record.error,
         failed_since=UNSET if record.failed is None else to_iso(record.failed),
-    )
-
-
-class _KeptIdentity(Struct, frozen=True, omit_defaults=True):
-    """A caller, as a subscription keeps it: without what it has shown."""
-
-    subject: str
-    issuer: str | None = None
-    client_id: str | None = None
-    scopes: list[str] = []
-    roles: list[str] = []
-    claims: Raw = Raw(b"{}")
-    local: bool = False
-
-
-def write_identity(identity: Identity, *, claims: bool) -> bytes:
-    """Return a caller as text that is kept. `claims`: with its claims, which an `allow` may want."""
-    return msgspec.json.encode(
-        _KeptIdentity(
-            identity.subject,
-            identity.issuer,
-            identity.client_id,
-            sorted(identity.scopes),
-            sorted(identity.roles),
-            Raw(json.dumps(dict(identity.claims) if claims else {}, default=str).encode()),
-            isinstance(identity, LocalUser),
-        )
-    )
-
-
-def read_identity(text: bytes) -> Identity:
-    """Return the caller that `write_identity` got. Raises ValueError."""
-    kept = msgspec.json.decode(text, type=_KeptIdentity)
-    return (LocalUser if kept.local else Identity)(
-        subject=kept.subject,
-        issuer=kept.issuer,
-        client_id=kept.client_id,
-        scopes=frozenset(kept.scopes),
-        roles=frozenset(kept.roles),
-        claims=msgspec.json.decode(kept.claims),
     )

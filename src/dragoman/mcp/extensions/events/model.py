@@ -17,7 +17,6 @@ Members that several types have:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 
@@ -347,26 +346,3 @@ def canonical(value: Any) -> bytes:
 def subscription_id(principal: str, url: str, name: str, arguments: Any) -> str:
     """Return the id of a subscription. Equal ones have the same, and nobody can make one that is another's."""
     return f"sub_{sha256(canonical([principal, url, name, arguments])).hexdigest()[:32]}"
-
-
-def to_iso(seconds: float) -> str:
-    """Return a time, in Unix seconds, as the text of ISO 8601 in UTC, to the millisecond."""
-    text = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
-    return text.removesuffix("+00:00") + "Z"
-
-
-def is_time(value: object) -> bool:
-    """Return whether a value is a number of Unix seconds that `to_iso` takes."""
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        return False
-    try:
-        to_iso(value)
-    except (ValueError, OverflowError, OSError):
-        return False
-    return True
-
-
-def from_iso(text: str) -> float:
-    """Return the Unix seconds of a text of ISO 8601; one without a zone is in UTC. Raises ValueError."""
-    found = datetime.fromisoformat(text)
-    return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()

@@ -25,12 +25,15 @@ from ....channel import Caller, Identity
 from ....jsonrpc.codec import CallMessage
 from ....jsonrpc.errors import InternalError, InvalidParams, LocalError, RpcError
 from ....jsonrpc.options import CALLABLE, NONE, SECONDS, TEXT, TEXTS, TIME, check, instance, many, one_of, strict
+from ....kept_identity import keep_identity
+from ....net.reconnect import backoff
 from ....net.urls import Url
 from ....repeats import Repeats
 from ....secret import read_secrets
 from ....store.database import IN_MEMORY, DatabaseFull
 from ...protocol.extension import Extension
 from ...protocol.params import EmptyResult, PaginatedRequestParams
+from ...protocol.times import is_time, to_iso
 from ...protocol.types import SUBSCRIPTION_ID
 from ...server.context import Context
 from ...server.extending.extension import ServerExtension, TopicGrant
@@ -38,7 +41,7 @@ from ...server.extending.home import ServerHome
 from . import model
 from .catalog import EventArguments, EventDefinition, EventOptions
 from .clock import Clock
-from .delivery import RETRIES, Deliverer, DeliveryMeasures, occurrence, status_of, write_identity
+from .delivery import RETRIES, Deliverer, DeliveryMeasures, occurrence, status_of
 from .limits import EventLimits
 from .model import (
     CODES,
@@ -53,8 +56,6 @@ from .model import (
     SubscribeEventsParams,
     SubscribeEventsResult,
     UnsubscribeEventsParams,
-    is_time,
-    to_iso,
 )
 from .outbox import KeptEvent, Outbox, SubscriptionRecord, TooManySubscriptions, path_of
 from .sealing import Unreadable, seal, unseal
@@ -75,7 +76,7 @@ SCANNED: Final = 2_000
 """Events that one poll looks at, most of which may be for others."""
 LISTED: Final = 100
 """Event types on a page."""
-_FIRST_PAUSE, _LAST_PAUSE = 0.05, 2.0
+_PAUSES: Final = (0.05, 2.0)
 """Seconds between two tries to send to a stream that reads slowly: the first, and the longest."""
 _ID: Final = re.compile(r"[!-~]{1,200}")
 _CURSOR_ROOM: Final = "0" * 26
@@ -698,6 +699,7 @@ class Events(ServerExtension):
         now, before = self._clock.now(), None
         secret = str(params.delivery.secret)
         access = definition.access
+        allowing = access is not None and access.allow is not None  # only that looks at claims
         fresh = SubscriptionRecord(
             id=id,
             account=identity.account,
@@ -708,9 +710,7 @@ class Events(ServerExtension):
             origin=f"{url.scheme}://{url.address.lower()}",
             declared=self._profile == "sep" or (self._profile == "both" and ctx.capabilities.declares(model.NAME)),
             secret=seal(self._keys, secret.encode(), id),
-            identity=seal(
-                self._keys, write_identity(identity, claims=access is not None and access.allow is not None), id
-            ),
+            identity=seal(self._keys, bytes(keep_identity(identity if allowing else replace(identity, claims={}))), id),
             expires=now + self._life(params.ttl_ms),
             position=start,
         )
@@ -778,10 +778,10 @@ class _Stream:
 
     async def send(self, method: str, params: Any) -> None:
         """Send a message, as soon as the client reads so far: what comes after it waits in the outbox."""
-        pause = _FIRST_PAUSE
-        while not self.say(method, params):
+        for pause in backoff(*_PAUSES):
+            if self.say(method, params):
+                return
             await asyncio.sleep(pause)
-            pause = min(2 * pause, _LAST_PAUSE)
 
 
 def _sealing_keys(keys: Sequence[str | bytes] | str | bytes | None, store: str) -> list[bytes]:

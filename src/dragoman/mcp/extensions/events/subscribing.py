@@ -23,6 +23,7 @@ from ....channel import ChannelError
 from ....jsonrpc.errors import BadAnswer, CallTimeout, LocalError, RpcError
 from ....net.reconnect import backoff
 from ....repeats import Repeats
+from ...protocol.times import from_iso
 from .client_home import ClientHome, pause_after
 from .model import (
     CODES,
@@ -32,7 +33,6 @@ from .model import (
     SubscribeEventsParams,
     SubscribeEventsResult,
     UnsubscribeEventsParams,
-    from_iso,
 )
 from .received import ReceivedEnd, ReceivedEvent, ReceivedGap
 from .receiver import EventReceiver, Handle, OnEnd, OnGap, Registration, run_handler

@@ -98,7 +98,7 @@ class TaskAccess:
 
     def own(self, record: TaskRecord | None, id: str, principal: str | None) -> TaskRecord:
         """Return a record that was read, if it is of this caller. Raises InvalidParams (-32602)."""
-        if record is None or record.server != self.home.name or record.owner not in ("", self.owner(principal)):
+        if not owners.is_of(record, self.home.name, principal):
             # "Invalid or nonexistent `taskId`: `-32602`" (ext-tasks, Error Handling)
             raise InvalidParams(f"Task not found: {id[:64]!r} is unknown, or its time is over")
         return record

@@ -12,7 +12,6 @@ A failed tool (`isError`) is a completed task in the former, a failed one in the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
@@ -26,6 +25,7 @@ from ...protocol.encoding import decode
 from ...protocol.extension import Extension, ResultType, StatefulForm, Topic
 from ...protocol.methods import Row
 from ...protocol.revisions import NEWEST, R2025_11, Revision
+from ...protocol.times import to_iso
 
 NAME: Final = "io.modelcontextprotocol/tasks"
 RELATED: Final = "io.modelcontextprotocol/related-task"
@@ -202,8 +202,8 @@ def created(record: TaskRecord) -> CreatedTask:
         task_id=record.id,
         status=record.status,
         status_message=record.message or UNSET,
-        created_at=_time(record.created),
-        last_updated_at=_time(record.updated),
+        created_at=to_iso(record.created),
+        last_updated_at=to_iso(record.updated),
         ttl_ms=_milliseconds(record.keep),
         poll_interval_ms=int(record.poll * 1000),
     )
@@ -215,8 +215,8 @@ def state_of(record: TaskRecord, revision: Revision) -> TaskState:
         "task_id": record.id,
         "status": record.status,
         "status_message": record.message or UNSET,
-        "created_at": _time(record.created),
-        "last_updated_at": _time(record.updated),
+        "created_at": to_iso(record.created),
+        "last_updated_at": to_iso(record.updated),
     }
     if record.progress is not None:
         far = {"progress": record.progress} | ({} if record.total is None else {"total": record.total})
@@ -255,8 +255,3 @@ def with_related(text: Raw, id: str) -> Raw:
 
 def _milliseconds(seconds: float | None) -> int | None:
     return None if seconds is None else int(seconds * 1000)
-
-
-def _time(seconds: float) -> str:
-    """Return a Unix time as text of ISO 8601, in UTC."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

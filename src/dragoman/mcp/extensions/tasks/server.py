@@ -20,6 +20,7 @@ from msgspec import UNSET, Raw, UnsetType, structs
 
 from ....channel import Caller
 from ....jsonrpc.errors import CallRefused, InvalidParams, LocalError, MethodNotFound, Refusal, RpcError
+from ....kept_identity import keep_identity, restore_identity
 from ....repeats import Repeats
 from ....rpc.binding.results import to_json
 from ....rpc.middleware import Call, Next
@@ -29,7 +30,6 @@ from ....tasks import rules
 from ....tasks.board import RunnerBoard
 from ....tasks.contract import TaskLimits, TaskStore
 from ....tasks.opening import open_tasks
-from ....tasks.owners import keep_caller, restore_caller
 from ....tasks.policy import LEAST_KEPT, TaskPolicy, policy_of
 from ....tasks.record import TaskRecord
 from ....tasks.runner import SELDOM, TaskRunner, error_object
@@ -301,34 +301,26 @@ class Tasks(ServerExtension):
         admitted, runner = call.params, self.access.runner
         try:
             now = await runner.store.now()
+            record = TaskRecord(
+                id=task.id,
+                server=self.access.home.name,
+                method=call.method,
+                name=admitted.params.name,
+                owner=self.access.owner(admitted.principal),
+                created=now,
+                updated=now,
+                keep=task.keep,
+                poll=task.policy.poll,
+                answer_within=task.policy.answer_within,
+                params=_again_params(admitted),
+                caller=keep_identity(call.context.caller.identity),
+                revision=admitted.revision.date,
+                idempotent=task.policy.idempotent,
+                runner=runner.name,
+            )
+            record = task.with_progress(record)
+            await runner.create(record)
         except StoreLost as error:
-            raise _not_kept(error) from error
-        record = TaskRecord(
-            id=task.id,
-            server=self.access.home.name,
-            method=call.method,
-            name=admitted.params.name,
-            owner=self.access.owner(admitted.principal),
-            created=now,
-            updated=now,
-            keep=task.keep,
-            poll=task.policy.poll,
-            answer_within=task.policy.answer_within,
-            params=_again_params(admitted),
-            caller=keep_caller(call.context.caller.identity),
-            revision=admitted.revision.date,
-            idempotent=task.policy.idempotent,
-            runner=runner.name,
-        )
-        record = task.with_progress(record)
-        creating = asyncio.ensure_future(runner.store.create(record))
-        try:
-            await asyncio.shield(creating)
-        except asyncio.CancelledError:  # its client has left; what is being written would have no end
-            runner.spawn(runner.withdraw(record.id, creating))
-            raise
-        except StoreLost as error:  # it may be kept all the same
-            runner.spawn(runner.withdraw(record.id))
             raise _not_kept(error) from error
         self.access.remember(call.context.peer, admitted.principal, record.id)
         return record
@@ -357,7 +349,7 @@ class Tasks(ServerExtension):
         capabilities = structs.replace(meta.capabilities, extensions={NAME: {}})
         meta_again = {PROTOCOL_VERSION: NEWEST.date, CLIENT_CAPABILITIES: capabilities, RUN_AGAIN: mark}
         params["_meta"] = Raw(to_json(meta_again))
-        caller = restore_caller(record.caller)
+        caller = Caller(identity=restore_identity(record.caller))
         try:
             if record.revision != NEWEST.date:  # its result is written as of this call
                 await runner.edit(record.id, lambda one: structs.replace(one, revision=NEWEST.date), True)

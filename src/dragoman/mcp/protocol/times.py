@@ -1,0 +1,28 @@
+"""Times as MCP writes them: text of ISO 8601."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+
+def to_iso(seconds: float) -> str:
+    """Return a time, in Unix seconds, as the text of ISO 8601 in UTC, to the millisecond."""
+    text = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+    return text.removesuffix("+00:00") + "Z"
+
+
+def is_time(value: object) -> bool:
+    """Return whether a value is a number of Unix seconds that `to_iso` takes."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    try:
+        to_iso(value)
+    except (ValueError, OverflowError, OSError):
+        return False
+    return True
+
+
+def from_iso(text: str) -> float:
+    """Return the Unix seconds of a text of ISO 8601; one without a zone is in UTC. Raises ValueError."""
+    found = datetime.fromisoformat(text)
+    return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
