@@ -27,7 +27,7 @@ from hashlib import sha256
 from typing import Final
 
 import msgspec
-from msgspec import UNSET, Raw, Struct
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from ....channel import Identity
@@ -45,10 +45,10 @@ from .model import (
     DeliveryStatus,
     ErrorObject,
     EventCodes,
-    EventOccurrence,
     Gap,
     Terminated,
 )
+from .occurrences import occurrence_of
 from .outbox import LEASE, KeptEvent, Outbox, SubscriptionRecord
 from .sealing import Unreadable, unseal
 from .sender import Outcome, ReceiverConnection, WebhookSender
@@ -473,7 +473,8 @@ class Deliverer:
         self, watch: _Watch, receiver: _Receiver, delivery: _Delivery, connection: ReceiverConnection, event: KeptEvent
     ) -> bool:
         """Post an event; return whether the one after it may be sent."""
-        body = occurrence(watch.name, event, self._outbox.cursor(watch.name, event.number))
+        cursor = self._outbox.cursor(watch.name, event.number)
+        body = msgspec.json.encode(occurrence_of(watch.name, event, cursor))
         outcome = await connection.post(body, delivery.headers(delivery.message_id(event), body))
         record = self._judge(delivery.record, event, outcome)
         receiver.failing = outcome.reason is not None and outcome.status not in (GONE, TOO_LARGE)
@@ -561,15 +562,6 @@ class _Delivery:
         if not self.record.declared:
             return event.id
         return f"msg_event_{sha256(f'{self.record.id} {event.id}'.encode()).hexdigest()[:32]}"
-
-
-def occurrence(name: str, event: KeptEvent, cursor: str | msgspec.UnsetType) -> bytes:
-    """Return an event as JSON."""
-    return msgspec.json.encode(
-        EventOccurrence(
-            event_id=event.id, name=name, timestamp=to_iso(event.timestamp), data=Raw(event.data), cursor=cursor
-        )
-    )
 
 
 def status_of(record: SubscriptionRecord) -> DeliveryStatus:

@@ -183,21 +183,21 @@ class Outbox:
 
     # -- events
 
-    async def emit(self, name: str, id: str, timestamp: float, data: bytes, now: float) -> bool:
-        """Keep an event; False if one with this id is kept already."""
-        return await self._db.write(partial(self._emit, name=name, id=id, timestamp=timestamp, data=data, now=now))
+    async def emit(self, name: str, event: KeptEvent, now: float) -> bool:
+        """Keep an event, and number it; False if one with its id is kept already."""
+        return await self._db.write(partial(self._emit, name=name, event=event, now=now))
 
-    def _emit(self, db: sqlite3.Connection, *, name: str, id: str, timestamp: float, data: bytes, now: float) -> bool:
-        if db.execute("SELECT 1 FROM events WHERE name = ? AND id = ?", (name, id)).fetchone() is not None:
+    def _emit(self, db: sqlite3.Connection, *, name: str, event: KeptEvent, now: float) -> bool:
+        if db.execute("SELECT 1 FROM events WHERE name = ? AND id = ?", (name, event.id)).fetchone() is not None:
             return False
         row = db.execute("SELECT head, gone, size FROM event_types WHERE name = ?", (name,)).fetchone()
         head, gone, size = row or (0, 0, 0)
         head += 1
         db.execute(
             "INSERT INTO events (name, number, id, at, timestamp, data) VALUES (?, ?, ?, ?, ?, ?)",
-            (name, head, id, now, timestamp, data),
+            (name, head, event.id, now, event.timestamp, event.data),
         )
-        gone, size = self._trim(db, name, head, gone, size + len(data), now)
+        gone, size = self._trim(db, name, head, gone, size + len(event.data), now)
         db.execute(
             "INSERT OR REPLACE INTO event_types (name, head, gone, size) VALUES (?, ?, ?, ?)", (name, head, gone, size)
         )

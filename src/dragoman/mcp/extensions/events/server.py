@@ -12,55 +12,48 @@ import ssl
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from hmac import compare_digest
 from typing import Any, Final, TypeVar, Unpack, overload
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from ....access import identity_of
-from ....buckets import Buckets
 from ....channel import Caller, Identity
 from ....jsonrpc.codec import CallMessage
-from ....jsonrpc.errors import InternalError, InvalidParams, LocalError, RpcError
+from ....jsonrpc.errors import InternalError, InvalidParams, LocalError
 from ....jsonrpc.options import CALLABLE, NONE, SECONDS, TEXT, TEXTS, TIME, check, instance, many, one_of, strict
-from ....kept_identity import keep_identity
 from ....net.reconnect import backoff
-from ....net.urls import Url
 from ....repeats import Repeats
 from ....secret import read_secrets
-from ....store.database import IN_MEMORY, DatabaseFull
+from ....store.database import IN_MEMORY
 from ...protocol.extension import Extension
 from ...protocol.params import EmptyResult, PaginatedRequestParams
-from ...protocol.times import is_time, to_iso
+from ...protocol.times import is_time
 from ...protocol.types import SUBSCRIPTION_ID
 from ...server.context import Context
 from ...server.extending.extension import ServerExtension, TopicGrant
 from ...server.extending.home import ServerHome
 from . import model
+from .admission import Admission
 from .catalog import EventArguments, EventDefinition, EventOptions
 from .clock import Clock
-from .delivery import RETRIES, Deliverer, DeliveryMeasures, occurrence, status_of
+from .delivery import RETRIES, Deliverer, DeliveryMeasures
 from .limits import EventLimits
 from .model import (
     CODES,
     EventCodes,
-    EventOccurrence,
     ListEventsResult,
-    Mode,
     PollEventsParams,
     PollEventsResult,
     Profile,
     StreamEventsParams,
-    SubscribeEventsParams,
-    SubscribeEventsResult,
-    UnsubscribeEventsParams,
 )
-from .outbox import KeptEvent, Outbox, SubscriptionRecord, TooManySubscriptions, path_of
-from .sealing import Unreadable, seal, unseal
+from .occurrences import occurrence_of
+from .outbox import KeptEvent, Outbox, path_of
+from .sealing import seal
 from .sender import WebhookSender
-from .signing import read_secret, sign_headers
+from .webhooks import Webhooks
 
 logger: logging.Logger = logging.getLogger("dragoman.mcp")
 repeats: Repeats = Repeats(logger)
@@ -177,7 +170,6 @@ class Events(ServerExtension):
         self._store = store
         self._keys = _sealing_keys(keys, store)
         self._retries = tuple(retries)
-        self._ttl = ttl
         self._poll_again = poll_again
         self._codes = codes
         self._sender = WebhookSender(limits, allow_private=allow_private, tls=tls, resolve=resolve)
@@ -187,13 +179,21 @@ class Events(ServerExtension):
         self._outbox: Outbox | None = None
         self._sites: list[_Site] = []
         self._streams: Counter[str] = Counter()
-        self._verifying: dict[tuple[str, str], asyncio.Task[None]] = {}
-        self._challenges = Buckets(limits.verifications / 60, limits.verifications, 10_000)
-        """By host."""
-        self._challengers = Buckets(limits.verifications_each / 60, limits.verifications_each, 10_000)
-        """By account."""
         self._emitted = 0
         self._deliveries = DeliveryMeasures()
+        self._admission = Admission(self._by_name, self._box, clock, profile=profile, limits=limits, codes=codes)
+        self._webhooks = Webhooks(
+            self._admission,
+            self._box,
+            self._sender,
+            clock,
+            profile=profile,
+            limits=limits,
+            codes=codes,
+            keys=self._keys,
+            ttl=ttl,
+            changed=self._wake,
+        )
 
     # -- event types
 
@@ -240,29 +240,20 @@ class Events(ServerExtension):
         happened, in Unix seconds; default: now. Raises LocalError for an event of no type here, for one that is too
         large, and for a timestamp that is no such number; StoreLost, DatabaseFull.
         """
-        definition, data, id = self._prepare(event, id, timestamp)
-        now = self._clock.now()
-        stamp = now if timestamp is None else timestamp
-        if await self._box().emit(definition.name, id, stamp, data, now):
-            self._emitted += 1
-            for site in self._sites:
-                site.wake()
-            self._notify(definition, id, stamp, data)
-        return id
+        return await self._send(*self._prepare(event, id, timestamp))
 
     def emit_soon(
         self, event: Struct, *, id: str | None = None, timestamp: float | None = None
     ) -> concurrent.futures.Future[str]:
         """Send an event as `emit` does, from any thread, while the server is served. Returns a future, whose `result()`
         a thread may wait for. Raises LocalError as `emit` does, and where the server is not served."""
-        _, _, id = self._prepare(event, id, timestamp)
+        prepared = self._prepare(event, id, timestamp)
         if not self._sites:
             raise LocalError("events.emit_soon: the server is not served now; await events.emit(...) where a loop runs")
-        loop = self._sites[0].loop
-        return asyncio.run_coroutine_threadsafe(self.emit(event, id=id, timestamp=timestamp), loop)
+        return asyncio.run_coroutine_threadsafe(self._send(*prepared), self._sites[0].loop)
 
-    def _prepare(self, event: Struct, id: str | None, timestamp: float | None) -> tuple[EventDefinition, bytes, str]:
-        """Return the type, the payload and the id of an event. Raises LocalError."""
+    def _prepare(self, event: Struct, id: str | None, timestamp: float | None) -> tuple[EventDefinition, KeptEvent]:
+        """Return the type of an event, and the event as it is kept, without its number. Raises LocalError."""
         definition = self._by_kind.get(type(event))
         if definition is None:
             raise LocalError(f"events.emit: {event!r:.100} is of no event type: register its class by @events.event")
@@ -276,22 +267,28 @@ class Events(ServerExtension):
             raise LocalError(
                 f"event {definition.name}: timestamp is in Unix seconds, such as time.time(), and not {timestamp!r:.100}"
             )
-        size = len(occurrence(definition.name, KeptEvent(0, id, 0.0, data), _CURSOR_ROOM))
+        found = KeptEvent(0, id, self._clock.now() if timestamp is None else timestamp, data)
+        size = len(_encode(occurrence_of(definition.name, found, _CURSOR_ROOM)))
         if size > self.limits.event_size:
             raise LocalError(
                 f"event {definition.name}: {size} bytes, and {self.limits.event_size} may be sent: name what a client is "
                 "to read, by a tool or a resource"
             )
-        return definition, data, id
+        return definition, found
 
-    def _notify(self, definition: EventDefinition, id: str, timestamp: float, data: bytes) -> None:
+    async def _send(self, definition: EventDefinition, event: KeptEvent) -> str:
+        """Keep an event, and let it be delivered; return its id."""
+        if await self._box().emit(definition.name, event, self._clock.now()):
+            self._emitted += 1
+            self._wake()
+            self._notify(definition, event)
+        return event.id
+
+    def _notify(self, definition: EventDefinition, event: KeptEvent) -> None:
         """Notify the subscribers of the topic."""
         for site in self._sites[:1]:
-            params = EventOccurrence(
-                event_id=id, name=definition.name, timestamp=to_iso(timestamp), data=Raw(data), cursor=UNSET
-            )
             try:
-                site.home.notify(model.EVENTS_TOPIC.name, definition.name, params)
+                site.home.notify(model.EVENTS_TOPIC.name, definition.name, occurrence_of(definition.name, event))
             except LocalError as error:
                 repeats.warning("event %s reaches no subscribers of the topic: %s", definition.name, error)
 
@@ -302,8 +299,8 @@ class Events(ServerExtension):
         """The functions that answer `events/*`, as the profile has them."""
         webhooks: dict[str, Callable[..., Any]] = {
             "events/list": self._list,
-            "events/subscribe": self._subscribe,
-            "events/unsubscribe": self._unsubscribe,
+            "events/subscribe": self._webhooks.subscribe,
+            "events/unsubscribe": self._webhooks.unsubscribe,
         }
         if self._profile == "chatgpt":
             return webhooks
@@ -386,52 +383,16 @@ class Events(ServerExtension):
             "event_streams": self._streams.total(),
         }
 
-    # -- what methods have in common
+    def _wake(self) -> None:
+        """Wake those who wait; any thread may call it."""
+        for site in self._sites:
+            site.wake()
 
-    def _definition(self, name: str, mode: Mode) -> EventDefinition:
-        """Return an event type. Raises RpcError if there is none, or it is not delivered so."""
-        definition = self._by_name.get(name)
-        if definition is None:
-            raise self._error(self._codes.not_found, f"NotFound: there is no event type {name!r:.100}", kind="event")
-        if mode not in self._modes(definition):
-            raise self._unsupported(mode)
-        return definition
-
-    def _modes(self, definition: EventDefinition) -> list[Mode]:
-        return [one for one in definition.modes if self._profile != "chatgpt" or one == "webhook"]
-
-    def _error(self, code: int, message: str, **data: Any) -> RpcError:
-        return RpcError.of(code, message, data)
-
-    def _unsupported(self, mode: str) -> RpcError:
-        text = f"Unsupported: these events are not delivered by {mode!r:.40}"
-        return self._error(self._codes.unsupported, text, feature="deliveryMode", value=mode[:40])
-
-    def _check_access(self, definition: EventDefinition, identity: Identity | None, arguments: EventArguments) -> None:
-        """Raise RpcError if this caller may not follow these events."""
-        if (why := definition.refuses(identity, arguments)) is not None:
-            raise self._error(
-                self._codes.forbidden,
-                f"Forbidden: this caller may not follow {definition.name} with these arguments",
-                **why,
-            )
+    # -- reading
 
     def _site(self) -> _Site:
         loop = asyncio.get_running_loop()
         return next(one for one in self._sites if one.loop is loop)
-
-    def _start(self, name: str, cursor: model.Cursor, max_age: model.Milliseconds) -> tuple[int, bool]:
-        """Return the number after which a client's events begin, and whether it has lost some."""
-        outbox, state = self._box(), self._box().state(name)
-        if cursor is None or isinstance(cursor, UnsetType):
-            return state.head, False
-        number = outbox.number_of(name, cursor)
-        if number is None or number > state.head:
-            return state.head, True
-        start = max(number, state.gone)
-        if max_age is not None and not isinstance(max_age, UnsetType):
-            start = max(start, outbox.number_at(name, self._clock.now() - max_age / 1000))
-        return start, start > number
 
     def _scan(self, definition: EventDefinition, arguments: EventArguments, after: int, most: int) -> _Batch:
         """Return events after a number."""
@@ -466,7 +427,7 @@ class Events(ServerExtension):
             ("streams", self._streams.total(), limits.streams),
         ):
             if count >= most:
-                raise self._exhausted(limit, most)
+                raise self._admission.exhausted(limit, most)
         changed = asyncio.Event()
         self._streams[owner] += 1
         site.waiting.add(changed)
@@ -478,21 +439,6 @@ class Events(ServerExtension):
             if not self._streams[owner]:
                 del self._streams[owner]
 
-    def _exhausted(self, limit: str, most: int) -> RpcError:
-        text = f"ResourceExhausted: {limit}: {most} are allowed"
-        return self._error(self._codes.exhausted, text, limit=limit, max=most)
-
-    @contextlib.contextmanager
-    def _limited(self) -> Iterator[None]:
-        """Raise RpcError for what the outbox has no room for."""
-        try:
-            yield
-        except TooManySubscriptions as error:
-            raise self._exhausted(error.limit, error.most) from None
-        except DatabaseFull:
-            repeats.error("events: the store is full: limit file_size allows no more", exc_info=True)
-            raise self._exhausted("file_size", self.limits.file_size) from None
-
     # -- events/list, events/poll
 
     async def _list(self, params: PaginatedRequestParams, ctx: Context) -> ListEventsResult:
@@ -501,17 +447,16 @@ class Events(ServerExtension):
         found = []
         for name in sorted(self._by_name):
             definition = self._by_name[name]
-            modes = self._modes(definition)
+            modes = self._admission.modes(definition)
             if name > after and modes and definition.refuses(identity, None) is None:
                 found.append(replace(definition.listed, delivery=list(modes)))
         page = found[:LISTED]
         return ListEventsResult(events=page, next_cursor=page[-1].name if len(found) > LISTED else UNSET)
 
     async def _poll(self, params: PollEventsParams, ctx: Context) -> PollEventsResult:
-        definition = self._definition(params.name, "poll")
-        arguments = definition.arguments_of(params.arguments, self.limits.arguments_size)
-        self._check_access(definition, identity_of(ctx.caller), arguments)
-        number, truncated = self._start(params.name, params.cursor, params.max_age_ms)
+        definition = self._admission.find(params.name, "poll")
+        arguments = self._admission.arguments(definition, params.arguments, identity_of(ctx.caller))
+        number, truncated = self._admission.start(params.name, params.cursor, params.max_age_ms)
         most = self.limits.poll_events
         if isinstance(params.max_events, int):
             most = min(most, params.max_events)
@@ -521,11 +466,8 @@ class Events(ServerExtension):
             with self._slot(ctx.caller) as changed:
                 batch = await self._wait_for_events(definition, arguments, batch, most, changed, until)
         return PollEventsResult(
-            events=[
-                EventOccurrence(event_id=one.id, name=params.name, timestamp=to_iso(one.timestamp), data=Raw(one.data))
-                for one in batch.events
-            ],
-            cursor=self._box().cursor(params.name, batch.number),
+            events=[occurrence_of(params.name, one) for one in batch.events],
+            cursor=self._cursor(definition, batch.number),
             truncated=truncated or batch.lost,
             has_more=batch.more,
             next_poll_ms=int(self._poll_again * 1000),
@@ -552,10 +494,9 @@ class Events(ServerExtension):
     # -- events/stream
 
     async def _stream(self, params: StreamEventsParams, ctx: Context) -> EmptyResult:
-        definition = self._definition(params.name, "push")
-        arguments = definition.arguments_of(params.arguments, self.limits.arguments_size)
-        self._check_access(definition, identity_of(ctx.caller), arguments)
-        number, truncated = self._start(params.name, params.cursor, params.max_age_ms)
+        definition = self._admission.find(params.name, "push")
+        arguments = self._admission.arguments(definition, params.arguments, identity_of(ctx.caller))
+        number, truncated = self._admission.start(params.name, params.cursor, params.max_age_ms)
         with self._slot(ctx.caller) as changed:
             stream = _Stream(ctx)
             if not stream.say(
@@ -589,14 +530,8 @@ class Events(ServerExtension):
                 cursor = self._cursor(definition, self._box().state(definition.name).gone)
                 await stream.send(model.ACTIVE, model.ActiveParams(cursor=cursor, truncated=True))
             for event in batch.events:
-                params = EventOccurrence(
-                    event_id=event.id,
-                    name=definition.name,
-                    timestamp=to_iso(event.timestamp),
-                    data=Raw(event.data),
-                    cursor=self._cursor(definition, event.number),
-                )
-                await stream.send(model.EVENT, params)
+                cursor = self._cursor(definition, event.number)
+                await stream.send(model.EVENT, occurrence_of(definition.name, event, cursor))
             now = self._clock.now()
             number, beat = batch.number, now if batch.events else beat
             if now - beat >= HEARTBEAT:
@@ -604,164 +539,6 @@ class Events(ServerExtension):
                 beat = now
             if not batch.more:
                 await self._clock.wait(changed, max(0.0, beat + HEARTBEAT - self._clock.now()))
-
-    # -- events/subscribe, events/unsubscribe
-
-    async def _subscribe(self, params: SubscribeEventsParams, ctx: Context) -> SubscribeEventsResult:
-        if params.delivery.mode != "webhook":
-            raise self._unsupported(params.delivery.mode)
-        definition = self._definition(params.name, "webhook")
-        identity = self._subscriber(ctx.caller)
-        arguments = definition.arguments_of(params.arguments, self.limits.arguments_size)
-        self._check_access(definition, identity, arguments)
-        secret = params.delivery.secret
-        try:
-            url = self._sender.read_url(params.delivery.url)
-            read_secret(secret)  # type: ignore[arg-type]  # what is no text is no secret
-        except LocalError as error:
-            raise InvalidParams(f"Invalid params: {error}") from None
-        assert isinstance(secret, str)
-        principal = identity.principal
-        id = model.subscription_id(principal, params.delivery.url, params.name, Raw(arguments.text))
-        await self._admit(id, identity, params.delivery.url, url, secret)
-        start = self._start(params.name, params.cursor, params.max_age_ms)
-        record, before = await self._keep(params, ctx, definition, arguments, identity, url, id, start[0])
-        for site in self._sites:
-            site.wake()
-        state = self._box().state(params.name)
-        return SubscribeEventsResult(
-            id=id,
-            refresh_before=to_iso(record.expires),
-            cursor=self._cursor(definition, record.position),
-            truncated=start[1] if before is None else record.position < state.gone,
-            delivery_status=UNSET if before is None else status_of(before),
-        )
-
-    def _subscriber(self, caller: Caller) -> Identity:
-        """Return who subscribes. "Servers MUST reject calls without an authorized principal with `Forbidden`"."""
-        identity = identity_of(caller)
-        if identity is None:
-            text = "Forbidden: a webhook belongs to a caller, and this one is anonymous: the server needs auth="
-            raise self._error(self._codes.forbidden, text, error="access_denied")
-        return identity
-
-    async def _admit(self, id: str, identity: Identity, url_text: str, url: Url, secret: str) -> None:
-        """Let a subscription be made or refreshed: there is room for it, and its receiver has proved itself."""
-        outbox, now = self._box(), self._clock.now()
-        if outbox.subscription(id) is None:
-            with self._limited():
-                outbox.check_room(identity.account, now)
-        if outbox.is_verified(identity.principal, url_text, now):
-            return
-        key = identity.principal, url_text
-        verifying = self._verifying.get(key)
-        if verifying is None:
-            if self._challengers.take(identity.account, now):
-                raise self._exhausted("verifications_each", self.limits.verifications_each)
-            if self._challenges.take(url.host.lower(), now):
-                raise self._exhausted("verifications", self.limits.verifications)
-            verifying = asyncio.create_task(self._verify(id, key, url, secret))
-            self._verifying[key] = verifying
-            verifying.add_done_callback(lambda _: self._verifying.pop(key, None))
-        await asyncio.shield(verifying)
-
-    async def _verify(self, id: str, key: tuple[str, str], url: Url, secret: str) -> None:
-        """Ask a receiver for a challenge that is used once. Raises RpcError if it does not return it."""
-        challenge = secrets.token_urlsafe(32)
-        body = _encode(model.Verification(challenge))
-        headers = sign_headers(secret, f"msg_verification_{secrets.token_hex(12)}", int(self._clock.now()), body)
-        connection = self._sender.connect(url)
-        try:
-            outcome = await connection.post(body, headers | {model.SUBSCRIPTION_HEADER: id}, wants_body=True)
-        finally:
-            await connection.close()
-        reason = outcome.reason
-        if reason is None and not _repeats(outcome.body, challenge):
-            reason = "challenge_failed"
-        if reason is not None:
-            text = f"CallbackEndpointError: the receiver of the webhook did not prove itself ({reason})"
-            raise self._error(self._codes.callback, text, reason=reason)
-        with self._limited():
-            await self._box().keep_verified(*key, self._clock.now())
-
-    async def _keep(
-        self,
-        params: SubscribeEventsParams,
-        ctx: Context,
-        definition: EventDefinition,
-        arguments: EventArguments,
-        identity: Identity,
-        url: Url,
-        id: str,
-        start: int,
-    ) -> tuple[SubscriptionRecord, SubscriptionRecord | None]:
-        """Make or refresh a subscription; return it, and what it was before."""
-        now, before = self._clock.now(), None
-        secret = str(params.delivery.secret)
-        access = definition.access
-        allowing = access is not None and access.allow is not None  # only that looks at claims
-        fresh = SubscriptionRecord(
-            id=id,
-            account=identity.account,
-            principal=identity.principal,
-            name=params.name,
-            arguments=arguments.text,
-            url=params.delivery.url,
-            origin=f"{url.scheme}://{url.address.lower()}",
-            declared=self._profile == "sep" or (self._profile == "both" and ctx.capabilities.declares(model.NAME)),
-            secret=seal(self._keys, secret.encode(), id),
-            identity=seal(self._keys, bytes(keep_identity(identity if allowing else replace(identity, claims={}))), id),
-            expires=now + self._life(params.ttl_ms),
-            position=start,
-        )
-
-        def edit(found: SubscriptionRecord | None) -> SubscriptionRecord:
-            nonlocal before
-            before = found if found is not None and found.expires > now else None
-            return fresh if before is None else self._refreshed(before, fresh, secret, now)
-
-        with self._limited():
-            record = await self._box().put(id, identity.account, edit, now)
-        assert record is not None
-        return record, before
-
-    def _refreshed(
-        self, found: SubscriptionRecord, fresh: SubscriptionRecord, secret: str, now: float
-    ) -> SubscriptionRecord:
-        """Return a subscription that its client has refreshed."""
-        try:
-            same = compare_digest(unseal(self._keys, found.secret, found.id), secret.encode())
-            old, until = (found.old_secret, found.old_until) if same else (found.secret, now + ROTATION)
-        except Unreadable:
-            old, until = b"", 0.0
-        resumed = not found.active
-        return replace(
-            fresh,
-            old_secret=old,
-            old_until=until,
-            position=found.position,
-            attempts=0 if resumed else found.attempts,
-            due=0.0 if resumed else found.due,
-            delivered=found.delivered,
-            failed=found.failed,
-            error=found.error,
-        )
-
-    def _life(self, ttl: model.Milliseconds) -> float:
-        """Return the seconds that a subscription lives: as long as its client wants, within the bounds."""
-        wanted = self._ttl if isinstance(ttl, UnsetType) else self.limits.ttl_most if ttl is None else ttl / 1000
-        return min(max(wanted, self.limits.ttl_least), self.limits.ttl_most)
-
-    async def _unsubscribe(self, params: UnsubscribeEventsParams, ctx: Context) -> EmptyResult:
-        identity = self._subscriber(ctx.caller)
-        definition = self._by_name.get(params.name)
-        if definition is None:
-            raise self._error(self._codes.not_found, f"NotFound: no event type {params.name!r:.100}", kind="event")
-        arguments = definition.arguments_of(params.arguments, self.limits.arguments_size)
-        id = model.subscription_id(identity.principal, params.delivery.url, params.name, Raw(arguments.text))
-        if not await self._box().remove(id) and (self._profile == "sep" or ctx.capabilities.declares(model.NAME)):
-            raise self._error(self._codes.not_found, "NotFound: there is no such subscription", kind="subscription")
-        return EmptyResult()
 
 
 class _Stream:
@@ -792,12 +569,3 @@ def _sealing_keys(keys: Sequence[str | bytes] | str | bytes | None, store: str) 
     found = read_secrets(keys)
     seal(found, b"", "")  # the package for it may be missing
     return found
-
-
-def _repeats(body: bytes, challenge: str) -> bool:
-    """Return whether the answer of a receiver repeats the challenge."""
-    try:
-        answer = msgspec.json.decode(body, type=model.VerificationAnswer)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return False
-    return compare_digest(answer.challenge.encode("utf-8", "surrogatepass"), challenge.encode())
