@@ -11,17 +11,6 @@ def to_iso(seconds: float) -> str:
     return text.removesuffix("+00:00") + "Z"
 
 
-def is_time(value: object) -> bool:
-    """Return whether a value is a number of Unix seconds that `to_iso` takes."""
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        return False
-    try:
-        to_iso(value)
-    except (ValueError, OverflowError, OSError):
-        return False
-    return True
-
-
 def from_iso(text: str) -> float:
     """Return the Unix seconds of a text of ISO 8601; one without a zone is in UTC. Raises ValueError."""
     found = datetime.fromisoformat(text)

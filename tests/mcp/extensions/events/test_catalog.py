@@ -13,10 +13,10 @@ from msgspec import UNSET, Meta, Struct
 
 from dragoman.access import LocalUser
 from dragoman.channel import Identity
+from dragoman.events.catalog import EventArguments, EventDefinition
 from dragoman.jsonrpc.errors import InvalidParams, LocalError
 from dragoman.mcp.extensions.events import EventLimits, Events
 from dragoman.mcp.extensions.events import model as m
-from dragoman.mcp.extensions.events.catalog import EventArguments, EventDefinition
 
 
 class Item(Struct, rename="camel"):
@@ -42,7 +42,7 @@ def definition(**options: Any) -> EventDefinition:
 
 
 def test_what_the_list_says_of_a_type() -> None:
-    found = definition(filters=["order_id", "weight", "when"]).listed
+    found = definition(filters=["order_id", "weight", "when"])
     assert found.name == "shipped"
     assert found.description == "An order has left.\n\nIt is on its way."
     assert found.input_schema["properties"].keys() == {"orderId", "weight", "when"}
@@ -122,7 +122,7 @@ def test_arguments_of_its_own() -> None:
         than: float = 0.0
 
     one = definition(arguments=Heavier, match=lambda arguments, event: event.weight > arguments.than)
-    assert one.listed.input_schema["properties"].keys() == {"than"}
+    assert one.input_schema["properties"].keys() == {"than"}
     heavy, light = one.encode(Shipped("1", weight=5)), one.encode(Shipped("1", weight=1))
     asked = one.arguments_of({"than": 2}, 1_000)
     assert (one.matches(asked, heavy), one.matches(asked, light)) == (True, False)

@@ -269,7 +269,7 @@ async def test_a_poll_waits_for_an_event_if_it_may() -> None:
         params = {"name": NAME, "cursor": cursor, "arguments": {"carrier": "UPS"}, "timeoutMs": 20_000}
         waiting = asyncio.create_task(calls.unchecked("events/poll", **params))
         async with asyncio.timeout(20):
-            while not events._streams:  # noqa: ASYNC110  (nothing tells of it)
+            while not events.publisher.streams:  # noqa: ASYNC110  (nothing tells of it)
                 await asyncio.sleep(0.002)
         await events.emit(OrderShipped("1", "DHL"))
         id = await events.emit(OrderShipped("2", "UPS"))
@@ -277,11 +277,11 @@ async def test_a_poll_waits_for_an_event_if_it_may() -> None:
         assert [one["eventId"] for one in found["events"]] == [id]
         waiting = asyncio.create_task(calls.unchecked("events/poll", **params | {"cursor": found["cursor"]}))
         async with asyncio.timeout(20):
-            while not events._streams:  # noqa: ASYNC110  (nothing tells of it)
+            while not events.publisher.streams:  # noqa: ASYNC110  (nothing tells of it)
                 await asyncio.sleep(0.002)
         clock.move(20)
         assert (await waiting)["result"]["events"] == []
-        assert not events._streams
+        assert not events.publisher.streams
 
 
 # -- what is refused
@@ -322,14 +322,14 @@ async def test_polls_that_wait_are_bounded() -> None:
         params = m.PollEventsParams(name=NAME, timeout_ms=25_000)
         waiting = [asyncio.create_task(client.request("events/poll", params)) for _ in range(3)]
         async with asyncio.timeout(20):
-            while events._streams.total() < 3:  # noqa: ASYNC110  (nothing tells of it)
+            while events.publisher.streams.total() < 3:  # noqa: ASYNC110  (nothing tells of it)
                 await asyncio.sleep(0.002)
         with pytest.raises(RpcError) as caught:
             await client.request("events/poll", params)
         assert (caught.value.code, caught.value.data) == (-32013, {"limit": "streams_each", "max": 3})
         await events.emit(OrderShipped("1"))
         await asyncio.gather(*waiting)
-        assert not events._streams
+        assert not events.publisher.streams
 
 
 # -- emitting

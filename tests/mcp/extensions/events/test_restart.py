@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from dragoman.events.outbox import LEASE, Outbox
 from dragoman.jsonrpc.errors import LocalError, RpcError
 from dragoman.mcp.extensions.events import EventLimits, Events
 from dragoman.mcp.extensions.events import model as m
-from dragoman.mcp.extensions.events.outbox import LEASE, Outbox
 from dragoman.store.database import DatabaseFull
 
 from .receiving import (
@@ -149,7 +149,7 @@ async def test_a_poll_that_waits_gets_what_another_process_emits(tmp_path: Path)
     (first, its), (_, others) = shop(**options), shop(**options)
     async with following(first) as client:
         waiting = asyncio.create_task(client.request("events/poll", m.PollEventsParams(name=NAME, timeout_ms=20_000)))
-        await settle(lambda: bool(its._streams))
+        await settle(lambda: bool(its.publisher.streams))
         id = await others.emit(OrderShipped("1"))
         assert [one.event_id for one in (await waiting).events] == [id]
         await others.close()

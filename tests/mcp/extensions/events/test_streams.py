@@ -58,7 +58,7 @@ async def test_a_stream_over_http(face: str) -> None:
             "cursor": 0,
             "_meta": {SUBSCRIPTION: 7},
         }
-    await settle(lambda: not events._streams)
+    await settle(lambda: not events.publisher.streams)
 
 
 async def test_a_stream_goes_on_where_another_one_broke() -> None:
@@ -101,7 +101,7 @@ async def test_a_stream_that_is_too_far_behind_is_told_so() -> None:
     app, events = shop(limits=EventLimits(events=5))
     async with served(app) as place, place.stream(*stream_request()) as stream:
         await next_of(stream, m.ACTIVE)
-        site = events._sites[0]
+        site = events.publisher.sites[0]
         waiting, site.waiting = site.waiting, set()  # it is not woken until more has happened than is kept
         ids = [await events.emit(OrderShipped(str(number))) for number in range(20)]
         site.waiting = waiting
@@ -137,7 +137,7 @@ async def test_streams_on_one_channel_are_told_apart_and_cancelled(revision: Rev
         calls.channel.send(
             json.dumps({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancel}).encode()
         )
-        await settle(lambda: events._streams.total() == 1)
+        await settle(lambda: events.publisher.streams.total() == 1)
         await events.emit(OrderShipped("3", "UPS"))
         await events.emit(OrderShipped("4", "DHL"))
         await told(5)

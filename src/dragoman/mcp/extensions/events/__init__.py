@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from ....doors import door
 
 if TYPE_CHECKING:
+    from ....events.clock import Clock
+    from ....events.limits import EventLimits
     from .client import EventsClient
-    from .clock import Clock
-    from .limits import EventLimits
     from .listening import Listening
     from .received import ReceivedEnd, ReceivedEvent, ReceivedGap
     from .receiver import EventReceiver, Registration, SeenStore
@@ -28,8 +28,8 @@ else:
         __name__,
         {
             "client": "EventsClient",
-            "clock": "Clock",
-            "limits": "EventLimits",
+            "...events.clock": "Clock",
+            "...events.limits": "EventLimits",
             "listening": "Listening",
             "received": "ReceivedEnd ReceivedEvent ReceivedGap",
             "receiver": "EventReceiver Registration SeenStore",

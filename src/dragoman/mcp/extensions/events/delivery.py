@@ -31,15 +31,16 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from ....channel import Identity
+from ....events.catalog import EventArguments, EventDefinition
+from ....events.clock import Clock
+from ....events.limits import EventLimits
+from ....events.outbox import LEASE, KeptEvent, Outbox, SubscriptionRecord
 from ....jsonrpc.errors import LocalError
 from ....kept_identity import restore_identity
 from ....repeats import Repeats
 from ....store.contract import StoreLost
 from ....store.database import DatabaseFull
 from ...protocol.times import to_iso
-from .catalog import EventArguments, EventDefinition
-from .clock import Clock
-from .limits import EventLimits
 from .model import (
     SUBSCRIPTION_HEADER,
     DeliveryStatus,
@@ -49,7 +50,6 @@ from .model import (
     Terminated,
 )
 from .occurrences import occurrence_of
-from .outbox import LEASE, KeptEvent, Outbox, SubscriptionRecord
 from .sealing import Unreadable, unseal
 from .sender import Outcome, ReceiverConnection, WebhookSender
 from .signing import sign_headers
@@ -68,6 +68,8 @@ FAULT: Final = 5.0
 PATIENCE: Final = 5.0
 """Seconds for which attempts that are under way are waited for at the end; after that they are cut off."""
 GONE, TOO_LARGE = 410, 413
+WORK: Final = "webhooks"
+"""The name of the lease."""
 
 
 class DeliveryMeasures(Struct):
@@ -164,7 +166,7 @@ class Deliverer:
                 now = self._clock.now()
                 try:
                     if renewed is None or not 0 <= now - renewed < LEASE / 3:
-                        if not await self._outbox.lead(self._owner, now):
+                        if not await self._outbox.lead(WORK, self._owner, now):
                             await self._yield()
                             renewed = None
                             await self._clock.wait(
@@ -205,7 +207,7 @@ class Deliverer:
         await self._finish()
         with contextlib.suppress(StoreLost, DatabaseFull):
             await self._outbox.advance(self._moved)
-            await self._outbox.give_up(self._owner)
+            await self._outbox.give_up(WORK, self._owner)
 
     async def _finish(self) -> None:
         """Wait for the attempts under way, but not for long."""

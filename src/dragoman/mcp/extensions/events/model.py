@@ -23,6 +23,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 
+from ....events.catalog import canonical
 from ...protocol.extension import Extension, Topic
 from ...protocol.methods import Row
 from ...protocol.params import COMPLETE, REQUIRED_SINCE_2026_07, EmptyResult, PaginatedRequestParams
@@ -31,13 +32,8 @@ from ...protocol.types import SINCE_2026_07, Free, RequestMeta
 
 NAME: Final = "io.modelcontextprotocol/events"
 """The name of the extension."""
-Mode: TypeAlias = Literal["poll", "push", "webhook"]
-MODES: Final[tuple[Mode, ...]] = get_args(Mode)
-"""How events may be delivered: to `events/poll`, on an `events/stream`, to a webhook."""
 Profile: TypeAlias = Literal["sep", "chatgpt", "both"]
 PROFILES: Final[tuple[Profile, ...]] = get_args(Profile)
-EVENT_SIZE: Final = 256 * 1024
-"""Bytes of the body of a webhook at most: receivers may refuse more by 413."""
 
 WEBHOOK_ID: Final = "webhook-id"
 WEBHOOK_TIMESTAMP: Final = "webhook-timestamp"
@@ -336,11 +332,6 @@ def bare_capability(revision: Revision) -> Mapping[str, Any]:
 
 
 # -- what both ends work out
-
-
-def canonical(value: Any) -> bytes:
-    """Return a value as JSON text in which members of objects are sorted: equal values have equal texts."""
-    return msgspec.json.encode(value, order="sorted")
 
 
 def subscription_id(principal: str, url: str, name: str, arguments: Any) -> str:

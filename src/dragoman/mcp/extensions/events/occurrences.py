@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from msgspec import UNSET, Raw
 
+from ....events.outbox import KeptEvent
 from ...protocol.times import to_iso
 from .model import Cursor, EventOccurrence
-from .outbox import KeptEvent
 
 
 def occurrence_of(name: str, event: KeptEvent, cursor: Cursor = UNSET) -> EventOccurrence:

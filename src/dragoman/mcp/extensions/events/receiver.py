@@ -31,11 +31,12 @@ from typing import Any, Final, Protocol, TypeAlias
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
+from ....events.limits import EVENT_SIZE
 from ....jsonrpc.errors import LocalError, RpcError
 from ....jsonrpc.options import CALLABLE, NONE, SECONDS, TIME, check, whole
 from ....repeats import Repeats
 from ....routes import RouteRequest, RouteResponse
-from .model import EVENT_SIZE, SUBSCRIPTION_HEADER, ErrorObject, EventOccurrence
+from .model import SUBSCRIPTION_HEADER, ErrorObject, EventOccurrence
 from .received import ReceivedEnd, ReceivedEvent, ReceivedGap, received
 from .signing import MAX_ID, TOLERANCE, Headers, InvalidSignature, SignedHeaders, is_signed, read_headers, read_secret
 from .signing import header as header_of

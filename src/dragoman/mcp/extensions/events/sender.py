@@ -22,11 +22,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ....channel import Broken, Options
+from ....events.limits import EventLimits
 from ....jsonrpc.errors import BadAnswer, LocalError
 from ....net.address_kinds import kind_of
 from ....net.scheme import missing_package_error
 from ....net.urls import Url, parse
-from .limits import EventLimits
 from .model import CallbackReason
 
 try:

@@ -6,10 +6,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import logging
-import re
-import secrets
 import ssl
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Final, TypeVar, Unpack, overload
@@ -20,6 +17,11 @@ from msgspec.structs import replace
 
 from ....access import identity_of
 from ....channel import Caller, Identity
+from ....events.catalog import EventArguments, EventDefinition, EventOptions, Mode
+from ....events.clock import Clock
+from ....events.limits import EventLimits
+from ....events.outbox import KeptEvent, Outbox, path_of
+from ....events.publisher import EventBatch, EventPublisher, EventSite
 from ....jsonrpc.codec import CallMessage
 from ....jsonrpc.errors import InternalError, InvalidParams, LocalError
 from ....jsonrpc.options import CALLABLE, NONE, SECONDS, TEXT, TEXTS, TIME, check, instance, many, one_of, strict
@@ -29,20 +31,17 @@ from ....secret import read_secrets
 from ....store.database import IN_MEMORY
 from ...protocol.extension import Extension
 from ...protocol.params import EmptyResult, PaginatedRequestParams
-from ...protocol.times import is_time
 from ...protocol.types import SUBSCRIPTION_ID
 from ...server.context import Context
 from ...server.extending.extension import ServerExtension, TopicGrant
 from ...server.extending.home import ServerHome
 from . import model
 from .admission import Admission
-from .catalog import EventArguments, EventDefinition, EventOptions
-from .clock import Clock
 from .delivery import RETRIES, Deliverer, DeliveryMeasures
-from .limits import EventLimits
 from .model import (
     CODES,
     EventCodes,
+    EventType,
     ListEventsResult,
     PollEventsParams,
     PollEventsResult,
@@ -50,7 +49,6 @@ from .model import (
     StreamEventsParams,
 )
 from .occurrences import occurrence_of
-from .outbox import KeptEvent, Outbox, path_of
 from .sealing import seal
 from .sender import WebhookSender
 from .webhooks import Webhooks
@@ -61,24 +59,18 @@ E = TypeVar("E", bound=type[Struct])
 
 HEARTBEAT: Final = 25.0
 """Seconds between two messages of a stream at most: "at least every 30 seconds"."""
-ROTATION: Final = 300.0
-"""Seconds for which a secret that was replaced signs, too: as long as a signature is valid."""
 POLL_AGAIN: Final = 10.0
 """Seconds after which a client may poll again."""
-SCANNED: Final = 2_000
-"""Events that one poll looks at, most of which may be for others."""
 LISTED: Final = 100
 """Event types on a page."""
 _PAUSES: Final = (0.05, 2.0)
 """Seconds between two tries to send to a stream that reads slowly: the first, and the longest."""
-_ID: Final = re.compile(r"[!-~]{1,200}")
-_CURSOR_ROOM: Final = "0" * 26
-"""A cursor of full length."""
 _encode = msgspec.json.Encoder().encode
 
 _OPTIONS: Final = {
     "profile": one_of(*model.PROFILES),
     "store": TEXT,
+    "forward": TEXT | many(TEXT),
     "keys": TEXT | instance(bytes, "bytes") | many(TEXT | instance(bytes, "bytes")) | NONE,
     "limits": instance(EventLimits, "an EventLimits"),
     "allow_private": TEXTS,
@@ -92,34 +84,11 @@ _OPTIONS: Final = {
 }
 
 
-class _Site:
+class _Site(Struct, eq=False):
     """One event loop on which the server is served."""
 
-    def __init__(self, home: ServerHome) -> None:
-        self.home = home
-        self.loop = asyncio.get_running_loop()
-        self.waiting: set[asyncio.Event] = set()
-        """Set when something has changed."""
-        self.over = False
-
-    def wake(self) -> None:
-        """Wake those who wait; any thread may call it."""
-        with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits
-            self.loop.call_soon_threadsafe(self.wake_here)
-
-    def wake_here(self) -> None:
-        """Wake those who wait; on the loop."""
-        for one in self.waiting:
-            one.set()
-
-
-class _Batch(Struct):
-    """Events for a subscription. `number`: the position after them; `lost`: events before them are not kept."""
-
-    events: list[KeptEvent]
-    number: int
-    more: bool
-    lost: bool
+    site: EventSite
+    home: ServerHome
 
 
 class Events(ServerExtension):
@@ -127,6 +96,7 @@ class Events(ServerExtension):
 
     `profile`: "sep", that of SEP-3415; "chatgpt", whose clients have webhooks alone and declare nothing; "both".
     `store`: `sqlite:PATH`, which the processes of one machine may share, or `memory:`, which ends with the serving.
+    `forward`: URLs of brokers' topics to which each event is published, too.
     `keys`: secrets by which those of subscribers are sealed in the file, the first seals and all open (default: the
     environment's DRAGOMAN_SECRET; without it the file has them as they are). `limits`: the bounds. `allow_private`:
     networks beside the public ones in which receivers may be, such as "10.0.0.0/8", also by plain http. `retries`:
@@ -142,6 +112,7 @@ class Events(ServerExtension):
         *,
         profile: Profile = "sep",
         store: str = "memory:",
+        forward: str | Sequence[str] = (),
         keys: Sequence[str | bytes] | str | bytes | None = None,
         limits: EventLimits | None = None,
         allow_private: Collection[str] = (),
@@ -156,6 +127,7 @@ class Events(ServerExtension):
         limits = EventLimits() if limits is None else limits
         clock = Clock() if clock is None else clock
         check("Events", _OPTIONS, locals())
+        publisher = EventPublisher(store=store, limits=limits, forward=forward, clock=clock)
         self._profile: Profile = profile
         self.declares: Extension = Extension(
             name=model.NAME,
@@ -166,129 +138,64 @@ class Events(ServerExtension):
             topics=model.TOPICS,
             codes=codes.all,
         )
+        self.publisher: EventPublisher = publisher
+        """The event types and events; `Service(events=events.publisher)` delivers them to peers, too."""
         self.limits: EventLimits = limits
-        self._store = store
         self._keys = _sealing_keys(keys, store)
         self._retries = tuple(retries)
         self._poll_again = poll_again
         self._codes = codes
         self._sender = WebhookSender(limits, allow_private=allow_private, tls=tls, resolve=resolve)
         self._clock = clock
-        self._by_name: dict[str, EventDefinition] = {}
-        self._by_kind: dict[type, EventDefinition] = {}
-        self._outbox: Outbox | None = None
         self._sites: list[_Site] = []
-        self._streams: Counter[str] = Counter()
-        self._emitted = 0
+        publisher.registered.append(self._registered)
+        publisher.emitted.append(self._notify)
         self._deliveries = DeliveryMeasures()
-        self._admission = Admission(self._by_name, self._box, clock, profile=profile, limits=limits, codes=codes)
+        self._admission = Admission(publisher, profile=profile, codes=codes)
         self._webhooks = Webhooks(
+            publisher,
             self._admission,
-            self._box,
             self._sender,
-            clock,
             profile=profile,
-            limits=limits,
             codes=codes,
             keys=self._keys,
             ttl=ttl,
-            changed=self._wake,
         )
 
-    # -- event types
+    # -- event types and events
 
     @overload
     def event(self, kind: E, /) -> E: ...
     @overload
     def event(self, name: str | None = None, /, **options: Unpack[EventOptions]) -> Callable[[E], E]: ...
     def event(self, name: Any = None, /, **options: Any) -> Any:
-        """Register a `msgspec.Struct` as an event type; the class is not changed. `@events.event`,
-        `@events.event("orders.shipped", filters=["carrier"])`.
-
-        Its name is by default that of the class, in lower case with underscores; the description is the docstring, or
-        `description`; the fields are the payload. `modes`: how its events are delivered, "poll", "push" (a stream) and
-        "webhook", by default all. `filters`: fields for which a subscription may name a value; it gets the events that
-        have it. In their place `arguments`, a Struct of a subscription's arguments, and `match(arguments, event)`,
-        which returns True where it gets the event. `scopes`: all are needed, `roles`: one is; `allow(identity,
-        arguments)` is True where this caller may follow the events, and is asked again with each of them.
-
-        Raises LocalError for a name that is taken, and for what is no event type.
-        """
-        if isinstance(name, type):
-            return self._register(name, {})
-        return lambda kind: self._register(kind, options if name is None else {"name": name, **options})
-
-    def _register(self, kind: Any, options: Mapping[str, Any]) -> Any:
-        try:
-            definition = EventDefinition(kind, **options)
-        except TypeError as error:
-            raise LocalError(f"events.event: {error}") from None
-        if definition.name in self._by_name or kind in self._by_kind:
-            raise LocalError(f"event {definition.name!r}: the name, or the class, is that of another event already")
-        self._by_name[definition.name] = self._by_kind[kind] = definition
-        for site in self._sites[:1]:
-            site.home.notify(model.LIST_TOPIC.name, "", {})
-        return kind
-
-    # -- emitting
+        """Register a `msgspec.Struct` as an event type; see `EventPublisher.event`."""
+        return self.publisher.event(name, **options)
 
     async def emit(self, event: Struct, *, id: str | None = None, timestamp: float | None = None) -> str:
-        """Send an event to all who follow its type, and return its id, once it is kept: after a crash it is delivered
-        all the same, if the store is a file.
-
-        `id`: that of its source, if it has one: a second event of the type with it is not sent. `timestamp`: when it
-        happened, in Unix seconds; default: now. Raises LocalError for an event of no type here, for one that is too
-        large, and for a timestamp that is no such number; StoreLost, DatabaseFull.
-        """
-        return await self._send(*self._prepare(event, id, timestamp))
+        """Send an event to all who follow its type, and return its id, once it is kept; see `EventPublisher.emit`."""
+        return await self.publisher.emit(event, id=id, timestamp=timestamp)
 
     def emit_soon(
         self, event: Struct, *, id: str | None = None, timestamp: float | None = None
     ) -> concurrent.futures.Future[str]:
-        """Send an event as `emit` does, from any thread, while the server is served. Returns a future, whose `result()`
-        a thread may wait for. Raises LocalError as `emit` does, and where the server is not served."""
-        prepared = self._prepare(event, id, timestamp)
-        if not self._sites:
-            raise LocalError("events.emit_soon: the server is not served now; await events.emit(...) where a loop runs")
-        return asyncio.run_coroutine_threadsafe(self._send(*prepared), self._sites[0].loop)
+        """Send an event as `emit` does, from any thread, while the server is served; see `EventPublisher.emit_soon`."""
+        return self.publisher.emit_soon(event, id=id, timestamp=timestamp)
 
-    def _prepare(self, event: Struct, id: str | None, timestamp: float | None) -> tuple[EventDefinition, KeptEvent]:
-        """Return the type of an event, and the event as it is kept, without its number. Raises LocalError."""
-        definition = self._by_kind.get(type(event))
-        if definition is None:
-            raise LocalError(f"events.emit: {event!r:.100} is of no event type: register its class by @events.event")
-        data = definition.encode(event)
-        id = f"evt_{secrets.token_hex(16)}" if id is None else id
-        if not isinstance(id, str) or _ID.fullmatch(id) is None:
-            raise LocalError(
-                f"event {definition.name}: an id has 1 to 200 visible ASCII characters, and not {id!r:.100}"
-            )
-        if timestamp is not None and not is_time(timestamp):
-            raise LocalError(
-                f"event {definition.name}: timestamp is in Unix seconds, such as time.time(), and not {timestamp!r:.100}"
-            )
-        found = KeptEvent(0, id, self._clock.now() if timestamp is None else timestamp, data)
-        size = len(_encode(occurrence_of(definition.name, found, _CURSOR_ROOM)))
-        if size > self.limits.event_size:
-            raise LocalError(
-                f"event {definition.name}: {size} bytes, and {self.limits.event_size} may be sent: name what a client is "
-                "to read, by a tool or a resource"
-            )
-        return definition, found
+    async def close(self) -> None:
+        """Close the store; see `EventPublisher.close`."""
+        await self.publisher.close()
 
-    async def _send(self, definition: EventDefinition, event: KeptEvent) -> str:
-        """Keep an event, and let it be delivered; return its id."""
-        if await self._box().emit(definition.name, event, self._clock.now()):
-            self._emitted += 1
-            self._wake()
-            self._notify(definition, event)
-        return event.id
+    def _registered(self, definition: EventDefinition) -> None:
+        """Notify clients that there is another event type."""
+        for one in self._sites[:1]:
+            one.home.notify(model.LIST_TOPIC.name, "", {})
 
     def _notify(self, definition: EventDefinition, event: KeptEvent) -> None:
         """Notify the subscribers of the topic."""
-        for site in self._sites[:1]:
+        for one in self._sites[:1]:
             try:
-                site.home.notify(model.EVENTS_TOPIC.name, definition.name, occurrence_of(definition.name, event))
+                one.home.notify(model.EVENTS_TOPIC.name, definition.name, occurrence_of(definition.name, event))
             except LocalError as error:
                 repeats.warning("event %s reaches no subscribers of the topic: %s", definition.name, error)
 
@@ -311,9 +218,11 @@ class Events(ServerExtension):
         as it may follow all of their events."""
         if topic == model.LIST_TOPIC.name:
             return TopicGrant(True, frozenset({""})) if value is None or value is True else None
-        names = list(self._by_name) if value is None else value if isinstance(value, list) else []
+        names = list(self.publisher.types) if value is None else value if isinstance(value, list) else []
         identity = identity_of(caller)
-        granted = [one for one in self._by_name if one in names and self._is_open(self._by_name[one], identity)]
+        granted = [
+            one for one in self.publisher.types if one in names and self._is_open(self.publisher.types[one], identity)
+        ]
         return TopicGrant(granted, frozenset(granted)) if granted else None
 
     def _is_open(self, definition: EventDefinition, identity: Identity | None) -> bool:
@@ -333,111 +242,58 @@ class Events(ServerExtension):
     @asynccontextmanager
     async def _serve(self, home: ServerHome) -> AsyncIterator[None]:
         """Deliver while the server is served on this loop."""
-        site, outbox = _Site(home), self._box()
-        deliverer = Deliverer(
-            outbox,
-            self._by_name.get,
-            self._sender,
-            self._clock,
-            limits=self.limits,
-            keys=self._keys,
-            codes=self._codes,
-            retries=self._retries,
-            measures=self._deliveries,
-        )
-        site.waiting.add(deliverer.woken)
-        self._sites.append(site)
-        tasks = [asyncio.create_task(deliverer.run()), asyncio.create_task(outbox.watch(site.wake_here))]
-        try:
-            yield
-        finally:
-            site.over = True
-            site.wake_here()
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
-            self._sites.remove(site)
-            if not self._sites:
-                await self.close()
-
-    async def close(self) -> None:
-        """Close the store, of which each use opens it again. It is closed when the server is served no more; a program
-        that only emits closes it itself."""
-        outbox, self._outbox = self._outbox, None
-        if outbox is not None:
-            await outbox.close()
+        async with self.publisher.open() as site:
+            deliverer = Deliverer(
+                self._box(),
+                self.publisher.types.get,
+                self._sender,
+                self._clock,
+                limits=self.limits,
+                keys=self._keys,
+                codes=self._codes,
+                retries=self._retries,
+                measures=self._deliveries,
+            )
+            site.waiting.add(deliverer.woken)
+            one = _Site(site, home)
+            self._sites.append(one)
+            delivering = asyncio.create_task(deliverer.run())
+            try:
+                yield
+            finally:
+                site.over = True
+                site.wake_here()
+                delivering.cancel()
+                await asyncio.wait([delivering])
+                self._sites.remove(one)
 
     def _box(self) -> Outbox:
-        if self._outbox is None:
-            self._outbox = Outbox(self._store, self.limits)
-        return self._outbox
+        return self.publisher.box()
 
     def measures(self) -> Mapping[str, float]:
         """Return the numbers of events, deliveries, failures and streams, for metrics."""
         numbers = self._deliveries
         return {
-            "events_emitted_total": self._emitted,
+            **self.publisher.measures(),
             "event_deliveries_total": numbers.delivered,
             "event_delivery_failures_total": numbers.failed,
             "events_abandoned_total": numbers.abandoned,
-            "event_streams": self._streams.total(),
         }
 
-    def _wake(self) -> None:
-        """Wake those who wait; any thread may call it."""
-        for site in self._sites:
-            site.wake()
+    # -- what calls need
 
-    # -- reading
-
-    def _site(self) -> _Site:
+    def _site(self) -> EventSite:
         loop = asyncio.get_running_loop()
-        return next(one for one in self._sites if one.loop is loop)
-
-    def _scan(self, definition: EventDefinition, arguments: EventArguments, after: int, most: int) -> _Batch:
-        """Return events after a number."""
-        outbox, limits = self._box(), self.limits
-        state = outbox.state(definition.name)
-        batch = _Batch([], max(after, state.gone), False, after < state.gone)
-        size = scanned = 0
-        while batch.number < state.head:
-            page = outbox.read(definition.name, batch.number)
-            if not page:
-                break
-            for event in page:
-                if scanned >= SCANNED or len(batch.events) >= most or size > limits.poll_size:
-                    batch.more = True
-                    return batch
-                scanned += 1
-                if definition.matches(arguments, event.data):
-                    if batch.events and size + len(event.data) > limits.poll_size:
-                        batch.more = True
-                        return batch
-                    batch.events.append(event)
-                    size += len(event.data)
-                batch.number = event.number
-        return batch
+        return next(one.site for one in self._sites if one.site.loop is loop)
 
     @contextlib.contextmanager
     def _slot(self, caller: Caller) -> Iterator[asyncio.Event]:
         """Count a call that lasts, and yield what is set when something has changed. Raises RpcError for too many."""
-        site, owner, limits = self._site(), caller.owner, self.limits
-        for limit, count, most in (
-            ("streams_each", self._streams[owner], limits.streams_each),
-            ("streams", self._streams.total(), limits.streams),
-        ):
-            if count >= most:
-                raise self._admission.exhausted(limit, most)
-        changed = asyncio.Event()
-        self._streams[owner] += 1
-        site.waiting.add(changed)
-        try:
+        with self._admission.limited(), self.publisher.stream(self._site(), caller.owner) as changed:
             yield changed
-        finally:
-            site.waiting.discard(changed)
-            self._streams[owner] -= 1
-            if not self._streams[owner]:
-                del self._streams[owner]
+
+    def _cursor(self, definition: EventDefinition, number: int) -> str:
+        return self.publisher.cursor(definition, number)
 
     # -- events/list, events/poll
 
@@ -445,11 +301,11 @@ class Events(ServerExtension):
         identity = identity_of(ctx.caller)
         after = params.cursor if isinstance(params.cursor, str) else ""
         found = []
-        for name in sorted(self._by_name):
-            definition = self._by_name[name]
+        for name in sorted(self.publisher.types):
+            definition = self.publisher.types[name]
             modes = self._admission.modes(definition)
             if name > after and modes and definition.refuses(identity, None) is None:
-                found.append(replace(definition.listed, delivery=list(modes)))
+                found.append(_listed(definition, modes))
         page = found[:LISTED]
         return ListEventsResult(events=page, next_cursor=page[-1].name if len(found) > LISTED else UNSET)
 
@@ -460,7 +316,7 @@ class Events(ServerExtension):
         most = self.limits.poll_events
         if isinstance(params.max_events, int):
             most = min(most, params.max_events)
-        batch = self._scan(definition, arguments, number, most)
+        batch = self.publisher.scan(definition, arguments, number, most)
         if not (batch.events or truncated or batch.lost) and isinstance(params.timeout_ms, int) and params.timeout_ms:
             until = self._clock.now() + min(params.timeout_ms / 1000, self.limits.poll_wait)
             with self._slot(ctx.caller) as changed:
@@ -477,18 +333,18 @@ class Events(ServerExtension):
         self,
         definition: EventDefinition,
         arguments: EventArguments,
-        batch: _Batch,
+        batch: EventBatch,
         most: int,
         changed: asyncio.Event,
         until: float,
-    ) -> _Batch:
+    ) -> EventBatch:
         """Return the events that come until then."""
         site = self._site()
         while not (batch.events or batch.lost or site.over) and (left := until - self._clock.now()) > 0:
             if not batch.more:
                 await self._clock.wait(changed, left)
             changed.clear()
-            batch = self._scan(definition, arguments, batch.number, most)
+            batch = self.publisher.scan(definition, arguments, batch.number, most)
         return batch
 
     # -- events/stream
@@ -506,9 +362,6 @@ class Events(ServerExtension):
             await self._follow(definition, arguments, number, stream, changed)
         return EmptyResult(meta=stream.meta)
 
-    def _cursor(self, definition: EventDefinition, number: int) -> str:
-        return self._box().cursor(definition.name, number)
-
     async def _follow(
         self,
         definition: EventDefinition,
@@ -521,7 +374,7 @@ class Events(ServerExtension):
         site, beat = self._site(), self._clock.now()
         while not site.over:
             changed.clear()
-            batch = self._scan(definition, arguments, number, self.limits.poll_events)
+            batch = self.publisher.scan(definition, arguments, number, self.limits.poll_events)
             if (batch.events or batch.more) and (why := definition.refuses(stream.identity, arguments)) is not None:
                 error = model.ErrorObject(self._codes.forbidden, "Forbidden", why)
                 await stream.send(model.TERMINATED, model.FailureParams(error=error))
@@ -569,3 +422,14 @@ def _sealing_keys(keys: Sequence[str | bytes] | str | bytes | None, store: str) 
     found = read_secrets(keys)
     seal(found, b"", "")  # the package for it may be missing
     return found
+
+
+def _listed(definition: EventDefinition, modes: Sequence[Mode]) -> EventType:
+    """Return an event type as lists have it."""
+    return EventType(
+        name=definition.name,
+        description=definition.description or UNSET,
+        delivery=list(modes),
+        input_schema=dict(definition.input_schema),
+        payload_schema=dict(definition.payload_schema),
+    )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from hmac import compare_digest
 from typing import Final
 
@@ -22,6 +22,9 @@ from msgspec.structs import replace
 from ....access import identity_of
 from ....buckets import Buckets
 from ....channel import Caller, Identity
+from ....events.catalog import EventArguments, EventDefinition
+from ....events.outbox import SubscriptionRecord
+from ....events.publisher import EventPublisher
 from ....jsonrpc.errors import InvalidParams, LocalError, RpcError
 from ....kept_identity import keep_identity
 from ....net.urls import Url
@@ -30,12 +33,8 @@ from ...protocol.times import to_iso
 from ...server.context import Context
 from . import model
 from .admission import Admission
-from .catalog import EventArguments, EventDefinition
-from .clock import Clock
 from .delivery import status_of
-from .limits import EventLimits
 from .model import EventCodes, Profile, SubscribeEventsParams, SubscribeEventsResult, UnsubscribeEventsParams
-from .outbox import Outbox, SubscriptionRecord
 from .sealing import Unreadable, seal, unseal
 from .sender import WebhookSender
 from .signing import read_secret, sign_headers
@@ -46,33 +45,31 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Webhooks:
-    """The webhook subscriptions of one `Events`. `box`: returns the outbox; `keys`: seal secrets; `ttl`: seconds that a
-    subscription lives unless its client wants otherwise; `changed`: called when one was made or refreshed."""
+    """The webhook subscriptions of one `Events`. `keys`: seal secrets; `ttl`: seconds that a subscription lives unless
+    its client wants otherwise."""
 
     def __init__(
         self,
+        publisher: EventPublisher,
         admission: Admission,
-        box: Callable[[], Outbox],
         sender: WebhookSender,
-        clock: Clock,
         *,
         profile: Profile,
-        limits: EventLimits,
         codes: EventCodes,
         keys: Sequence[bytes],
         ttl: float,
-        changed: Callable[[], object],
     ) -> None:
+        limits = publisher.limits
+        self._publisher = publisher
         self._admission = admission
-        self._box = box
+        self._box = publisher.box
         self._sender = sender
-        self._clock = clock
+        self._clock = publisher.clock
         self._profile = profile
         self._limits = limits
         self._codes = codes
         self._keys = keys
         self._ttl = ttl
-        self._changed = changed
         self._verifying: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._challenges = Buckets(limits.verifications / 60, limits.verifications, 10_000)
         """By host."""
@@ -98,7 +95,7 @@ class Webhooks:
         await self._admit(id, identity, params.delivery.url, url, secret)
         start = self._admission.start(params.name, params.cursor, params.max_age_ms)
         record, before = await self._keep(params, ctx, definition, arguments, identity, url, id, start[0])
-        self._changed()
+        self._publisher.wake()
         state = self._box().state(params.name)
         return SubscribeEventsResult(
             id=id,

@@ -1,16 +1,21 @@
-"""The bounds of MCP Events, each with its reason. Pure."""
+"""The bounds of events, each with its reason. Pure."""
 
 from __future__ import annotations
 
+from typing import Final
+
 from msgspec import Struct
 
-from ....jsonrpc.errors import LocalError
-from ....jsonrpc.options import TIME, check_struct, rules_of, whole
-from .model import EVENT_SIZE
+from ..jsonrpc.errors import LocalError
+from ..jsonrpc.options import TIME, check_struct, rules_of, whole
+
+EVENT_SIZE: Final = 256 * 1024
+"""Bytes of the body of a webhook at most: receivers may refuse more by 413."""
 
 
 class EventLimits(Struct, frozen=True, kw_only=True):
-    """The bounds of one `Events`. Raises LocalError for a value that makes no sense."""
+    """The bounds of one `EventPublisher`, and of those who deliver its events. Raises LocalError for a value that makes
+    no sense."""
 
     event_size: int = EVENT_SIZE
     """Bytes of an event as it is sent, at most: receivers of webhooks may refuse more (SEP-3415, Delivery profile)."""

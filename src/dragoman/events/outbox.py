@@ -9,7 +9,8 @@ Rules:
   is written once, however many follow it, and each subscription gets its events in order.
 - What `emit` and `change` have returned for is kept, also after a `kill -9`; what waits at the same time is committed
   together (`store.database`).
-- Of the processes that share a file, the one that holds the lease delivers.
+- Of the processes that share a file, the one that holds the lease of some work does it: delivers to webhooks, forwards
+  to a topic.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from typing import Any, Final, TypeAlias
 from msgspec import Struct
 from msgspec.structs import astuple, replace
 
-from ....jsonrpc.errors import LocalError
-from ....store.contract import StoreLost
-from ....store.database import IN_MEMORY, Database
+from ..jsonrpc.errors import LocalError
+from ..store.contract import StoreLost
+from ..store.database import IN_MEMORY, Database
 from .limits import EventLimits
 
 LEASE: Final = 15.0
@@ -137,7 +138,14 @@ _TABLES: Final = (
         "PRIMARY KEY (principal, url)) WITHOUT ROWID"
     ),
     "CREATE INDEX IF NOT EXISTS verified_times ON verified (at)",
-    "CREATE TABLE IF NOT EXISTS lease (one INTEGER PRIMARY KEY CHECK (one = 1), owner TEXT NOT NULL, until REAL NOT NULL)",
+    (
+        "CREATE TABLE IF NOT EXISTS leases "
+        "(work TEXT PRIMARY KEY, owner TEXT NOT NULL, until REAL NOT NULL) WITHOUT ROWID"
+    ),
+    (
+        "CREATE TABLE IF NOT EXISTS forwards (topic TEXT NOT NULL, name TEXT NOT NULL, position INTEGER NOT NULL, "
+        "PRIMARY KEY (topic, name)) WITHOUT ROWID"
+    ),
 )
 
 
@@ -161,7 +169,7 @@ def path_of(url: str) -> str:
 
 
 class Outbox:
-    """The events and subscriptions of one `Events`. `url`: `sqlite:PATH`, or `memory:` until `close`. Every method
+    """The events and subscriptions of one publisher. `url`: `sqlite:PATH`, or `memory:` until `close`. Every method
     raises StoreLost while the file cannot be read or written, and DatabaseFull if it has no room. Raises LocalError for
     another URL, and for a file that cannot be opened."""
 
@@ -391,23 +399,56 @@ class Outbox:
 
         await self._db.write(work)
 
-    async def lead(self, owner: str, now: float) -> bool:
-        """Take or renew the lease of the process that delivers; False: another one has it."""
+    async def lead(self, work: str, owner: str, now: float) -> bool:
+        """Take or renew the lease of the process that does some work; False: another one has it."""
         return await self._db.write(
             lambda db: (
                 db.execute(
-                    "INSERT INTO lease (one, owner, until) VALUES (1, ?, ?) ON CONFLICT (one) "
+                    "INSERT INTO leases (work, owner, until) VALUES (?, ?, ?) ON CONFLICT (work) "
                     "DO UPDATE SET owner = excluded.owner, until = excluded.until "
                     "WHERE owner = excluded.owner OR until <= ?",
-                    (owner, now + LEASE, now),
+                    (work, owner, now + LEASE, now),
                 ).rowcount
                 > 0
             )
         )
 
-    async def give_up(self, owner: str) -> None:
-        """Give the lease up, so that another process may deliver at once."""
-        await self._db.write(lambda db: db.execute("DELETE FROM lease WHERE owner = ?", (owner,)))
+    async def give_up(self, work: str, owner: str) -> None:
+        """Give a lease up, so that another process may do the work at once."""
+        await self._db.write(lambda db: db.execute("DELETE FROM leases WHERE work = ? AND owner = ?", (work, owner)))
+
+    # -- topics of brokers
+
+    async def forwarded(self, topic: str) -> dict[str, int]:
+        """Return the number of the last event of each type that was forwarded to a topic. A topic that is new here
+        begins after what is kept already."""
+
+        def begin(db: sqlite3.Connection) -> None:
+            db.execute("INSERT INTO forwards (topic, name, position) VALUES (?, '', 0)", (topic,))
+            db.execute("INSERT INTO forwards (topic, name, position) SELECT ?, name, head FROM event_types", (topic,))
+
+        found = self._forwards(topic)
+        if not found:
+            await self._db.write(begin)
+            found = self._forwards(topic)
+        return found
+
+    def _forwards(self, topic: str) -> dict[str, int]:
+        return dict(
+            self._db.read(
+                lambda db: db.execute("SELECT name, position FROM forwards WHERE topic = ?", (topic,)).fetchall()
+            )
+        )
+
+    async def keep_forwarded(self, topic: str, name: str, position: int) -> None:
+        """Keep the number of the last event of a type that was forwarded to a topic."""
+        await self._db.write(
+            lambda db: db.execute(
+                "INSERT OR REPLACE INTO forwards (topic, name, position) VALUES (?, ?, ?)", (topic, name, position)
+            )
+        )
+
+    # -- other processes
 
     async def watch(self, changed: Callable[[], object]) -> None:
         """Call `changed` whenever another process has changed the file, until this is cancelled."""

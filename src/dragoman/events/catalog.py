@@ -1,4 +1,4 @@
-"""The event types of a server: what their events look like, who may follow them, and which subscription gets which.
+"""The event types of a publisher: what their events look like, who may follow them, and which subscription gets which.
 
 An event type is a `msgspec.Struct`: its fields are the payload, its docstring the description. A subscription may name
 values of the fields that are its filters; it gets the events that have these. A type whose subscriptions need more has
@@ -11,22 +11,24 @@ import logging
 import re
 from collections.abc import Callable, Collection, Mapping
 from inspect import cleandoc
-from typing import Any, Final, TypeAlias, TypedDict
+from typing import Any, Final, Literal, TypeAlias, TypedDict, get_args
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import FieldInfo, fields
 
-from ....access import Access, Allow, access_of
-from ....channel import Caller, Identity
-from ....jsonrpc.errors import InvalidParams, LocalError
-from ....jsonrpc.options import CALLABLE, NONE, TEXT, TEXTS, Rule, check, many, one_of
-from ....repeats import Repeats
-from .model import MODES, EventType, Mode, canonical
+from ..access import Access, Allow, access_of
+from ..channel import Caller, Identity
+from ..jsonrpc.errors import InvalidParams, LocalError
+from ..jsonrpc.options import CALLABLE, NONE, TEXT, TEXTS, Rule, check, many, one_of
+from ..repeats import Repeats
 
-logger: logging.Logger = logging.getLogger("dragoman.mcp")
+logger: logging.Logger = logging.getLogger("dragoman")
 repeats: Repeats = Repeats(logger)
 
+Mode: TypeAlias = Literal["poll", "push", "webhook"]
+MODES: Final[tuple[Mode, ...]] = get_args(Mode)
+"""How events may be delivered: to a poll, on a stream, to a webhook."""
 Match: TypeAlias = Callable[[Any, Any], bool]
 """(arguments, event) -> whether a subscription with these arguments gets this event."""
 
@@ -47,7 +49,7 @@ OPTIONS: Final = {
 
 
 class EventOptions(TypedDict, total=False):
-    """The options of an event type; `Events.event` describes them."""
+    """The options of an event type; `EventPublisher.event` describes them."""
 
     description: str | None
     modes: Collection[Mode]
@@ -71,7 +73,7 @@ class EventArguments(Struct, frozen=True):
 
 
 class EventDefinition:
-    """An event type of a server. `kind`: the Struct of its events; `Events.event` describes the options. Raises
+    """An event type of a server. `kind`: the Struct of its events; `EventPublisher.event` describes the options. Raises
     LocalError for options that make no sense."""
 
     def __init__(
@@ -112,14 +114,13 @@ class EventDefinition:
         self._read_arguments = msgspec.json.Decoder(self._arguments).decode
         self._read_event = msgspec.json.Decoder(kind).decode
         text = vars(kind).get("__doc__") if description is None else description
+        self.description: str = cleandoc(text) if text else ""
+        """When its events happen; "": it is not said."""
         try:
-            self.listed: EventType = EventType(
-                name=self.name,
-                description=cleandoc(text) if text else UNSET,
-                delivery=list(self.modes),
-                input_schema=_schema(self._arguments),
-                payload_schema=_schema(kind),
-            )
+            self.input_schema: Mapping[str, Any] = _schema(self._arguments)
+            """The JSON Schema of the arguments of a subscription."""
+            self.payload_schema: Mapping[str, Any] = _schema(kind)
+            """The JSON Schema of the payload of its events."""
         except TypeError as error:
             raise LocalError(f"{where}: {error}") from None
 
@@ -226,6 +227,11 @@ class EventDefinition:
             return None if self.access.shown(caller) else {"error": "access_denied"}
         refusal = self.access.refusal(caller, msgspec.to_builtins(arguments.value))
         return None if refusal is None else dict(refusal.data)
+
+
+def canonical(value: Any) -> bytes:
+    """Return a value as JSON text in which members of objects are sorted: equal values have equal texts."""
+    return msgspec.json.encode(value, order="sorted")
 
 
 def _as_given(params: Any) -> Mapping[str, Any]:
