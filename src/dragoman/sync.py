@@ -35,10 +35,12 @@ from .rpc.peer import BatchResult, Peer
 from .rpc.proxy import Proxy, proxy
 
 if TYPE_CHECKING:
+    from .rpc.event_subscription import EventSubscription, PeerEvent
     from .rpc.task_handle import TaskHandle
     from .rpc.task_messages import TaskStatus
 else:
-    TaskHandle, TaskStatus = dict, Any  # start-up: annotations resolve at run time, to no more than this
+    EventSubscription = PeerEvent = TaskHandle = dict
+    TaskStatus = Any  # start-up: annotations resolve at run time, to no more than this
 
 __all__ = ["Answer", "SyncBatch", "SyncNotifications", "SyncPeer", "SyncTask", "connect"]
 __dir__: Callable[[], list[str]] = public_dir(__name__)
@@ -140,6 +142,20 @@ class SyncPeer:
     def task(self, id: str, *, result: Any = Any) -> SyncTask[Any]:
         """Return the handle of a task by its id; see `dragoman.Peer.task`."""
         return SyncTask(self._portal, self._peer.task(id, result=result))
+
+    def subscribe(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        result: Any = Any,
+        cursor: str | None = None,
+        max_age: float | None = None,
+    ) -> SyncEvents:
+        """The far end's events of a type, as an iterator that blocks; see `dragoman.Peer.subscribe`. It has begun when
+        this returns."""
+        found = self._peer.subscribe(name, arguments, result=result, cursor=cursor, max_age=max_age)
+        return SyncEvents(self._portal, self._portal.run(found.__aenter__))
 
     def notify(self, method: str, params: Any = UNSET) -> None:
         """Send a notification; returns when the wire has taken it."""
@@ -327,6 +343,38 @@ class SyncNotifications:
     def close(self) -> None:
         """Unsubscribe; a thread that waits for the next notification gets the end of the iteration."""
         self._portal.soon(self._source.close)
+
+
+class SyncEvents:
+    """The far end's events as a blocking iterator; see `SyncPeer.subscribe`."""
+
+    def __init__(self, portal: Portal, source: EventSubscription[Any]) -> None:
+        self._portal = portal
+        self._source = source
+
+    @property
+    def cursor(self) -> str | None:
+        """The position up to which the reader has got everything."""
+        return self._source.cursor
+
+    def __enter__(self) -> SyncEvents:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[PeerEvent[Any]]:
+        return self
+
+    def __next__(self) -> PeerEvent[Any]:
+        try:
+            return self._portal.run(self._source.__anext__)
+        except StopAsyncIteration:
+            raise StopIteration from None
+
+    def close(self) -> None:
+        """Unsubscribe; a thread that waits for the next event gets the end of the iteration."""
+        self._portal.run(self._source.close)
 
 
 connect = blocking(

@@ -19,7 +19,7 @@ from msgspec.structs import FieldInfo, fields
 
 from ..access import Access, Allow, access_of
 from ..channel import Caller, Identity
-from ..jsonrpc.errors import InvalidParams, LocalError
+from ..jsonrpc.errors import InvalidParams, LocalError, Refusal
 from ..jsonrpc.options import CALLABLE, NONE, TEXT, TEXTS, Rule, check, many, one_of
 from ..repeats import Repeats
 
@@ -225,8 +225,12 @@ class EventDefinition:
         caller = Caller(identity=identity)
         if arguments is None:
             return None if self.access.shown(caller) else {"error": "access_denied"}
-        refusal = self.access.refusal(caller, msgspec.to_builtins(arguments.value))
+        refusal = self.refusal(caller, arguments)
         return None if refusal is None else dict(refusal.data)
+
+    def refusal(self, caller: Caller, arguments: EventArguments) -> Refusal | None:
+        """Return the refusal for a caller that may not follow these events; None if it may."""
+        return None if self.access is None else self.access.refusal(caller, msgspec.to_builtins(arguments.value))
 
 
 def canonical(value: Any) -> bytes:

@@ -82,12 +82,14 @@ class EventSite:
 
 
 class EventBatch(Struct):
-    """Events for a subscription. `number`: the position after them; `lost`: events before them are not kept."""
+    """Events for a subscription. `number`: the position after them; `lost`: events before them are not kept; `gone`:
+    the number of the last of those."""
 
     events: list[KeptEvent]
     number: int
     more: bool
     lost: bool
+    gone: int
 
 
 class EventPublisher:
@@ -309,7 +311,7 @@ class EventPublisher:
         """Return at most so many events after a number."""
         outbox, limits = self.box(), self.limits
         state = outbox.state(definition.name)
-        batch = EventBatch([], max(after, state.gone), False, after < state.gone)
+        batch = EventBatch([], max(after, state.gone), False, after < state.gone, state.gone)
         size = scanned = 0
         while batch.number < state.head:
             page = outbox.read(definition.name, batch.number)
@@ -328,6 +330,29 @@ class EventPublisher:
                     size += len(event.data)
                 batch.number = event.number
         return batch
+
+    async def follow(
+        self,
+        definition: EventDefinition,
+        arguments: EventArguments,
+        number: int,
+        site: EventSite,
+        changed: asyncio.Event,
+        heartbeat: float,
+    ) -> AsyncIterator[EventBatch]:
+        """Iterate over the events after a number, in batches, until nothing more is delivered at the site. A batch
+        without events comes where some were lost, and if there was none for `heartbeat` seconds. `changed`: that of
+        `stream`."""
+        beat = self.clock.now()
+        while not site.over:
+            changed.clear()
+            batch = self.scan(definition, arguments, number, self.limits.poll_events)
+            number = batch.number
+            if batch.events or batch.lost or self.clock.now() - beat >= heartbeat:
+                yield batch
+                beat = self.clock.now()
+            if not batch.more:
+                await self.clock.wait(changed, max(0.0, beat + heartbeat - self.clock.now()))
 
     @contextlib.contextmanager
     def stream(self, site: EventSite, owner: str) -> Iterator[asyncio.Event]:

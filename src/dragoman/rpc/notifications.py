@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncIterator
+from typing import Any, Protocol
 from weakref import WeakSet
 
 import msgspec
@@ -24,6 +25,16 @@ ROOM = 64 * MIB
 """The same in bytes of their params."""
 
 
+class NotificationListener(Protocol):
+    """Gets the far end's notifications. The peer holds it weakly."""
+
+    def put(self, message: Notification) -> None:
+        """A notification has come; its params are JSON text."""
+
+    def end(self, why: ChannelError | None) -> None:
+        """No more will come. `why`: None where the peer was closed here."""
+
+
 class Notifications:
     """The far end's notifications as an async iterator; see `Peer.notifications`.
 
@@ -31,7 +42,7 @@ class Notifications:
     The peer holds it weakly: an iterator that is not used any more keeps nothing.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, listeners: WeakSet[Notifications], method: str | None) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, listeners: WeakSet[Any], method: str | None) -> None:
         self._loop = loop
         self._listeners = listeners
         self._method = method

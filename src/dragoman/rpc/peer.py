@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, overload
 from weakref import WeakSet
@@ -23,15 +23,16 @@ from ..jsonrpc.options import CALL_TIME, check, only_async
 from .binding.results import encode_call, to_json
 from .deadlines import DeadlineClock
 from .middleware import Call, Middleware, Next, chain
-from .notifications import Notifications
+from .notifications import NotificationListener, Notifications
 from .observing import Departure, ServiceWatch, Speak
 from .outbound import BatchHandle, Notes, OutboundCall, decode_any, decoder_of, wrong_loop
 from .proxy import Proxy, proxy
 
 if TYPE_CHECKING:
+    from .event_subscription import EventSubscription
     from .task_handle import TaskHandle
 else:
-    TaskHandle = dict  # start-up: annotations resolve at run time, to no more than this
+    EventSubscription = TaskHandle = dict  # start-up: annotations resolve at run time, to no more than this
 
 running_loop: Final = asyncio._get_running_loop
 """The running loop, or None; `asyncio.get_running_loop` raises where there is none, as under trio."""
@@ -100,8 +101,8 @@ class Peer:
         """Called when a channel is lost; returns whether another will be attached."""
         self._outside = False
         """Whether its channel leaves the process; then a call from another event loop is refused before it is sent."""
-        self._listeners: WeakSet[Notifications] | tuple[()] = ()
-        """The iterators that get the far end's notifications."""
+        self._listeners: WeakSet[NotificationListener] | tuple[()] = ()
+        """What gets the far end's notifications."""
         self._notes: Notes | None = None
         """Keeps what came and named no call; None: nothing did."""
 
@@ -445,6 +446,47 @@ class Peer:
 
         return TaskHandle(self, id, result)
 
+    # -- events
+
+    @overload
+    def subscribe(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = ...,
+        *,
+        result: type[T],
+        cursor: str | None = ...,
+        max_age: float | None = ...,
+    ) -> EventSubscription[T]: ...
+    @overload
+    def subscribe(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = ...,
+        *,
+        result: Any = ...,
+        cursor: str | None = ...,
+        max_age: float | None = ...,
+    ) -> EventSubscription[Any]: ...
+    def subscribe(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        result: Any = Any,
+        cursor: str | None = None,
+        max_age: float | None = None,
+    ) -> EventSubscription[Any]:
+        """Return an async iterator of the far end's events of a type: `async for event in
+        peer.subscribe("order_shipped", {"carrier": "DHL"})`. The far end is a service with `events=`, on a wire that
+        carries notifications back. It begins with the iteration, or with `async with`, which also ends it.
+
+        `arguments`: the values by which events are chosen. `result`: the type of their `data`. `cursor`: that of an
+        event before, after which they begin; default: now. `max_age`: seconds; older events do not come."""
+        from .event_subscription import EventSubscription  # noqa: PLC0415  (start-up: for those who subscribe)
+
+        return EventSubscription(self, name, arguments, result=result, cursor=cursor, max_age=max_age)
+
     # -- notifications, batches and proxies
 
     async def notify(self, method: str, params: Any = UNSET, *, broadcast: bool = False) -> None:
@@ -510,12 +552,17 @@ class Peer:
 
         It ends when the peer is closed, and raises ChannelError when the channel is lost.
         """
-        if not self._listeners:
-            self._listeners = WeakSet()
-        made = Notifications(self._loop, self._listeners, method)
+        made = Notifications(self._loop, self._listening(), method)
         if self.closed:
             made.end(self.ending)
         return made
+
+    def _listening(self) -> WeakSet[NotificationListener]:
+        """Return what gets the far end's notifications, to which another listener may be added."""
+        if not self._listeners:
+            self._listeners = WeakSet()
+        assert isinstance(self._listeners, WeakSet)
+        return self._listeners
 
 
 class BatchResult(Generic[T]):

@@ -99,9 +99,14 @@ class ServableService(ServesService):
         return over
 
     def measures(self) -> Mapping[str, float]:
-        """For metrics: channels, calls that wait, and tasks."""
-        tasks = self.service._tasks
-        return self.runner.measures() if tasks is None else {**self.runner.measures(), **tasks.measures()}
+        """For metrics: channels, calls that wait, tasks, and events."""
+        tasks, events = self.service._tasks, self.service._events
+        found = dict(self.runner.measures())
+        if tasks is not None:
+            found |= tasks.measures()
+        if events is not None:
+            found |= events.publisher.measures()
+        return found
 
     def boards(self) -> Sequence[object]:
         """Its tasks, for the operator."""

@@ -68,13 +68,17 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
     from ..access import Access, Protection, Verifiers
+    from ..events.publisher import EventPublisher
     from ..tasks.contract import TaskStore
     from ..tasks.settings import TaskSettings
     from .background import Portal
     from .lifespan import Lifespan
     from .runner import Runner
+    from .service_events import ServiceEvents
 else:
-    TaskSettings = TaskStore = Verifiers = Any  # start-up: annotations resolve at run time, to no more than this
+    EventPublisher = TaskSettings = TaskStore = Verifiers = (
+        Any  # start-up: annotations resolve at run time, to no more than this
+    )
 
 logger: logging.Logger = logging.getLogger("dragoman")
 
@@ -96,8 +100,9 @@ SERVICE: Final = {
     "servers": many(TEXT),
     "auth": AUTH,
     "tasks": ANYTHING,
+    "events": ANYTHING,
 }
-"""The rules of the options of a Service; those of `Leniency` and of `tasks` are checked there."""
+"""The rules of the options of a Service; those of `Leniency`, `tasks` and `events` are checked there."""
 
 
 class Service(Routed):
@@ -112,7 +117,8 @@ class Service(Routed):
     that each method declares. `servers`: URLs where callers reach it, for the OpenRPC document. `auth`: a verifier of
     tokens that says who is calling, on every wire (`dragoman.auth.Bearer`). `tasks`: where the tasks of its methods are
     kept (`@api.method(task=True)`): "sqlite:PATH", "memory:", "bus", a `TaskStore` or a `TaskSettings`; True and None:
-    where `serve(tasks=...)` says, else in memory.
+    where `serve(tasks=...)` says, else in memory. `events`: a `dragoman.events.EventPublisher`, to whose events peers
+    may subscribe (`Peer.subscribe`).
     """
 
     @strict("Service")
@@ -136,6 +142,7 @@ class Service(Routed):
         servers: Iterable[str] = (),
         auth: Verifiers | None = None,
         tasks: str | bool | TaskStore | TaskSettings | None = None,
+        events: EventPublisher | None = None,
     ) -> None:
         check(f"Service {name!r}", SERVICE, locals())
         self._name = name
@@ -176,6 +183,10 @@ class Service(Routed):
             from .service_tasks import keep_tasks  # noqa: PLC0415  (start-up: for services that have tasks)
 
             keep_tasks(self, tasks)
+        if events is not None:
+            from .service_events import add_events  # noqa: PLC0415  (start-up: for services that have events)
+
+            add_events(self, events)
 
     def _prepare(self) -> None:
         """Set the attributes of a service without methods, guard and observers."""
@@ -209,6 +220,8 @@ class Service(Routed):
         self._includers: list[MethodIncluder] = []
         self._dependencies: Dependencies = Dependencies(self._lifespan_dependency_added)
         self._own_lifespan: Lifespan | None = None
+        self._events: ServiceEvents | None = None
+        """The events to which peers may subscribe."""
 
     def __repr__(self) -> str:
         return f"<Service {self.name} {self.version}>"

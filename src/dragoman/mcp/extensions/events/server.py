@@ -371,27 +371,21 @@ class Events(ServerExtension):
         changed: asyncio.Event,
     ) -> None:
         """Send the events of a stream until the server is served no more, or the caller may not follow them."""
-        site, beat = self._site(), self._clock.now()
-        while not site.over:
-            changed.clear()
-            batch = self.publisher.scan(definition, arguments, number, self.limits.poll_events)
-            if (batch.events or batch.more) and (why := definition.refuses(stream.identity, arguments)) is not None:
+        following = self.publisher.follow(definition, arguments, number, self._site(), changed, HEARTBEAT)
+        async for batch in following:
+            if (why := definition.refuses(stream.identity, arguments)) is not None:
                 error = model.ErrorObject(self._codes.forbidden, "Forbidden", why)
                 await stream.send(model.TERMINATED, model.FailureParams(error=error))
                 return
             if batch.lost:
-                cursor = self._cursor(definition, self._box().state(definition.name).gone)
+                cursor = self._cursor(definition, batch.gone)
                 await stream.send(model.ACTIVE, model.ActiveParams(cursor=cursor, truncated=True))
             for event in batch.events:
                 cursor = self._cursor(definition, event.number)
                 await stream.send(model.EVENT, occurrence_of(definition.name, event, cursor))
-            now = self._clock.now()
-            number, beat = batch.number, now if batch.events else beat
-            if now - beat >= HEARTBEAT:
-                await stream.send(model.HEARTBEAT, model.HeartbeatParams(cursor=self._cursor(definition, number)))
-                beat = now
-            if not batch.more:
-                await self._clock.wait(changed, max(0.0, beat + HEARTBEAT - self._clock.now()))
+            if not (batch.events or batch.lost):
+                cursor = self._cursor(definition, batch.number)
+                await stream.send(model.HEARTBEAT, model.HeartbeatParams(cursor=cursor))
 
 
 class _Stream:
