@@ -15,6 +15,7 @@ from .doors import door
 if TYPE_CHECKING:
     from .channel import Broken, Caller, ChannelError, Closed, Ended, Identity, Options
     from .connecting import connect
+    from .events.publisher import EventPublisher
     from .jsonrpc.errors import (
         BadAnswer,
         CallTimeout,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from .jsonrpc.limits import Limits
     from .rpc.binding.dependencies import Depends
     from .rpc.context import Context
+    from .rpc.event_subscription import EventSubscription, PeerEvent
     from .rpc.including import method
     from .rpc.peer import Peer
     from .rpc.process.declaring import in_process
@@ -45,6 +47,7 @@ else:
         {
             "channel": "Broken Caller ChannelError Closed Ended Identity Options",
             "connecting": "connect",
+            "events.publisher": "EventPublisher",
             "jsonrpc.errors": """
                 BadAnswer CallTimeout Dialect InternalError InvalidParams InvalidRequest LocalError MethodNotFound
                 ParseError RpcError
@@ -53,6 +56,7 @@ else:
             "rpc.binding.dependencies": "Depends",
             "rpc.including": "method",
             "rpc.context": "Context",
+            "rpc.event_subscription": "EventSubscription PeerEvent",
             "rpc.peer": "Peer",
             "rpc.process.declaring": "in_process",
             "rpc.process.pool": "ProcessLimits",
@@ -88,6 +92,8 @@ __all__ = [
     "Depends",
     "Dialect",
     "Ended",
+    "EventPublisher",
+    "EventSubscription",
     "Identity",
     "InternalError",
     "InvalidParams",
@@ -98,6 +104,7 @@ __all__ = [
     "Options",
     "ParseError",
     "Peer",
+    "PeerEvent",
     "ProcessLimits",
     "RpcError",
     "Service",

@@ -27,6 +27,7 @@ from msgspec import Struct
 from ..jsonrpc.codec import CallMessage
 from ..jsonrpc.errors import LocalError
 from ..jsonrpc.options import TEXT, check, instance, many, strict
+from ..net.urls import parse
 from .catalog import EventArguments, EventDefinition, EventOptions
 from .clock import Clock
 from .forwarding import Forwarder, ForwardMeasures, topics_of
@@ -236,9 +237,11 @@ class EventPublisher:
     @asynccontextmanager
     async def open(self) -> AsyncIterator[EventSite]:
         """Let events be delivered on this event loop; yields what is woken by them. Its store is closed with the last
-        one."""
+        one. Raises StoreLost and DatabaseFull."""
         site = EventSite()
         outbox = self.box()
+        for url in self._topics:
+            await outbox.forwarded(parse(url).bare)  # what is emitted from now on is for it
         self.sites.append(site)
         tasks = [asyncio.create_task(outbox.watch(site.wake_here))]
         for url in self._topics:
