@@ -96,7 +96,10 @@ def jobs(extension: ServerExtension | Extension | None = None) -> Server:
 
 def home_of(app: Server) -> ServerHome:
     served = behind(app)
-    return ServerHome(served.catalog.surroundings, NAME, served.serving, served.subscriptions.notify)
+    registry = served.catalog
+    return ServerHome(
+        registry.surroundings, NAME, served.serving, served.subscriptions.notify, registry.refusal_of_tool
+    )
 
 
 def listen(id: Any = 1, declared: Any = None, **wanted: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from ...channel import Caller
-from ...jsonrpc.errors import InvalidParams, LocalError, RpcError
+from ...jsonrpc.errors import InvalidParams, LocalError, Refusal, RpcError
 from ...jsonrpc.options import nearest, nearest_name
 from ...repeats import Repeats
 from ...rpc.binding.signature import defined_again
@@ -445,6 +445,20 @@ class Registry:
                 raise RpcError.of(HEADER_MISMATCH, fault)
         admitted.version, admitted.surroundings = entry.version, entry.surroundings  # to call a function costs more
         return entry.method
+
+    def refusal_of_tool(self, name: str, caller: Caller) -> Refusal | None:
+        """Return why this caller may not call the tool of this name, as far as that is known without its arguments; None
+        if it may call one of its versions, and if there is none. A tool that is disabled demands what it does otherwise.
+        Raises InvalidParams for one that is hidden from this caller."""
+        known = self._tools.of(name)
+        if not known:
+            return None
+        mine = [one for one in known if one.visible is None or one.visible(caller)]
+        if not mine:
+            raise InvalidParams(f"Unknown tool: {_short(name)}")
+        demanded = [one.method.access for one in mine]
+        refusals = [None if one is None else one.without_arguments().refusal(caller, None) for one in demanded]
+        return None if None in refusals else refusals[0]
 
     def prompt(self, name: str, caller: Caller, admitted: Admitted | None = None) -> Entry:
         """Return the prompt of this name for this caller: the highest version, or the requested one. Raises

@@ -173,8 +173,13 @@ class Server:
     @asynccontextmanager
     async def _open(self, extension: ServerExtension) -> AsyncIterator[Any]:
         """Open what an extension opens around the serving."""
+        registry = self._registry
         home = ServerHome(
-            self._registry.surroundings, extension.declares.name, self._served.serving, self._subscriptions.notify
+            registry.surroundings,
+            extension.declares.name,
+            self._served.serving,
+            self._subscriptions.notify,
+            registry.refusal_of_tool,
         )
         opening = extension.open(home)
         if opening is None:

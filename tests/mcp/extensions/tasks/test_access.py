@@ -57,6 +57,63 @@ async def test_a_task_of_another_is_unknown_in_every_way(other: Caller | None, r
         await ended(ada, id)
 
 
+MAY = Caller(identity=Identity(subject="ada", scopes=frozenset({"train"}), roles=frozenset({"trainer"})))
+MAY_NOT = Caller(identity=Identity(subject="ada"))
+"""The same principal, later: it has lost what the tool demands."""
+DEMANDS: dict[str, dict[str, Any]] = {
+    "scopes": {"scopes": "train"},
+    "roles": {"roles": "trainer"},
+    "allow": {"allow": lambda identity, arguments: bool(identity.scopes)},
+    "visible": {"visible": lambda caller: bool(caller.identity and caller.identity.scopes)},
+}
+
+
+@pytest.mark.parametrize("demand", DEMANDS)
+@pytest.mark.parametrize("revision", [R2025_11, R2026_07], ids=lambda one: one.date)
+async def test_who_may_not_call_a_tool_any_more_may_not_look_at_its_tasks(revision: Any, demand: str) -> None:
+    lab = Lab()
+
+    @lab.app.tool(**lab.long, **DEMANDS[demand])
+    async def guarded() -> str:
+        await lab.go.wait()
+        return "secret"
+
+    said: dict[str, Any] = {} if revision.stateful else DECLARED
+    async with (
+        calling(lab.app, revision, MAY, **said) as before,
+        calling(lab.app, revision, MAY_NOT, **said) as after,
+        calling(lab.app, R2025_06, MAY_NOT) as plain,
+    ):
+        open_id = await begun(after)
+        id = await begun(before, "guarded")
+        methods = ["tasks/get", "tasks/cancel", "tasks/result" if revision.stateful else "tasks/update"]
+        for method in methods:
+            more: dict[str, Any] = {"inputResponses": {}} if method == "tasks/update" else {}
+            error = (await after.unchecked(method, taskId=id, **more))["error"]
+            assert (error["code"], error["message"].split(":")[0]) == (
+                (-32602, "Task not found") if demand == "visible" else (-32600, "Forbidden")
+            )
+        if revision.stateful:
+            listed = [(await one.unchecked("tasks/list"))["result"]["tasks"] for one in (before, after)]
+            assert [{each["taskId"] for each in one} for one in listed] == [{open_id, id}, {open_id}]
+        else:
+            await listen(after, taskIds=[id, open_id])
+            [acknowledged] = [one for one in after.told if one["method"].endswith("acknowledged")]
+            assert acknowledged["params"]["notifications"] == {"taskIds": [open_id]}
+        for tool in ("task_status", "task_result", "task_cancel"):
+            if demand == "visible":
+                assert "Task not found" in await plain.refusal(tool, {"task_id": id})
+            else:
+                assert (await plain.error("tools/call", name=tool, arguments={"task_id": id}))["code"] == -32600
+        assert (await before.unchecked("tasks/get", taskId=id))["result"]["status"] == "working"
+        lab.go.set()
+        assert (await ended(before, id))["status"] == "completed"
+        lab.app.disable("tool", "guarded")
+        assert "error" in await after.unchecked("tasks/get", taskId=id)
+        lab.app.remove_tool("guarded")  # nothing is known of what it demanded; the task is still its owner's
+        assert (await after.unchecked("tasks/get", taskId=id))["result"]["status"] == "completed"
+
+
 async def test_the_list_of_a_principal_has_pages() -> None:
     lab = Lab()
     lab.go.set()

@@ -1,7 +1,8 @@
 """The tasks of one server, as its clients may reach them: whose a task is, and what may be done with it.
 
 A task of a caller with an identity belongs to that identity: any other caller's id is unknown. One of an anonymous
-caller belongs to whoever knows its id, which nobody can guess.
+caller belongs to whoever knows its id, which nobody can guess. What a tool demands of its callers, it demands of those
+who look at its tasks, too.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
 from math import inf
 from typing import Any, Final, TypeAlias
@@ -20,11 +21,12 @@ import msgspec
 from msgspec import UNSET, Raw, structs
 
 from ....allowance import Allowance, owner_of
+from ....channel import Caller
 from ....jsonrpc.errors import INTERNAL_ERROR, CallRefused, InvalidParams, LocalError, Refusal, RpcError
 from ....repeats import Repeats
 from ....store.contract import StoreLost
 from ....tasks import owners
-from ....tasks.record import TaskRecord
+from ....tasks.record import TaskRecord, is_id
 from ....tasks.runner import SELDOM, TaskRunner
 from ...asking.ask import PATIENCE
 from ...asking.questions import demand
@@ -87,31 +89,46 @@ class TaskAccess:
         """Return the owner of the tasks of a principal; "" without one: those belong to whoever knows their ids."""
         return owners.owner_of(self.home.name, principal)
 
-    async def find(self, id: str, principal: str | None) -> TaskRecord:
-        """Return a task of this caller. Raises InvalidParams (-32602) for any other id, CallRefused while the store is
-        away."""
+    async def find(self, id: str, caller: Caller) -> TaskRecord:
+        """Return a task of this caller. Raises InvalidParams (-32602) for any other id, CallRefused for a caller who may
+        not call its tool any more, and while the store is away."""
         try:
-            record = await self.runner.store.read(id) if len(id) <= 64 else None
+            record = await self.runner.store.read(id) if is_id(id) else None
         except StoreLost as error:
             raise away(error) from error
-        return self.own(record, id, principal)
+        return self.own(record, id, caller)
 
-    def own(self, record: TaskRecord | None, id: str, principal: str | None) -> TaskRecord:
-        """Return a record that was read, if it is of this caller. Raises InvalidParams (-32602)."""
-        if not owners.is_of(record, self.home.name, principal):
-            # "Invalid or nonexistent `taskId`: `-32602`" (ext-tasks, Error Handling)
-            raise InvalidParams(f"Task not found: {id[:64]!r} is unknown, or its time is over")
+    def own(self, record: TaskRecord | None, id: str, caller: Caller) -> TaskRecord:
+        """Return a record that was read, if it is of this caller, who may still call its tool. Raises InvalidParams
+        (-32602) and CallRefused."""
+        # "Invalid or nonexistent `taskId`: `-32602`" (ext-tasks, Error Handling)
+        unknown = InvalidParams(f"Task not found: {id[:64]!r} is unknown, or its time is over")
+        if not owners.is_of(record, self.home.name, caller.principal):
+            raise unknown
+        try:
+            self.home.demand_tool(record.name, caller)
+        except InvalidParams:  # the tool is hidden from this caller, and so is its task
+            raise unknown from None
         return record
 
-    async def wait(
-        self, id: str, principal: str | None, seconds: float, done: Callable[[TaskRecord], bool]
-    ) -> TaskRecord:
+    def shown(self, records: Iterable[TaskRecord | None], caller: Caller) -> list[TaskRecord]:
+        """Return those of some records whose tools this caller may still call."""
+        found = []
+        for record in records:
+            with suppress(InvalidParams, CallRefused):
+                if record is not None:
+                    self.home.demand_tool(record.name, caller)
+                    found.append(record)
+        return found
+
+    async def wait(self, id: str, ctx: Context, seconds: float, done: Callable[[TaskRecord], bool]) -> TaskRecord:
         """Return a task of this caller once `done(record)`, or after so many seconds. Raises as `find` does."""
-        await self.find(id, principal)
+        await self.find(id, ctx.caller)
         try:
-            return self.own(await self.runner.wait(id, seconds, done), id, principal)
+            found = await self.runner.wait(id, seconds, done)
         except StoreLost as error:
             raise away(error) from error
+        return self.own(found, id, ctx.caller)
 
     def remember(self, peer: Any, principal: str | None, id: str) -> None:
         """Remember that an anonymous session knows a task."""

@@ -109,7 +109,7 @@ class HelperTools:
     async def _find(self, id: str, ctx: Context) -> TaskRecord:
         """Return a task of the caller. Raises ToolError for any other id, which a model may have mistyped."""
         try:
-            return await self._access.find(id, ctx.principal)
+            return await self._access.find(id, ctx.caller)
         except InvalidParams as error:
             raise ToolError(error.message) from error
 
@@ -146,7 +146,7 @@ class HelperTools:
 
         while True:
             left = end - loop.time()
-            record = await access.wait(record.id, ctx.principal, max(0.0, min(left, SELDOM)), calls)
+            record = await access.wait(record.id, ctx, max(0.0, min(left, SELDOM)), calls)
             ctx.rpc.renew()
             if record.ended:
                 relay.end(record.id)

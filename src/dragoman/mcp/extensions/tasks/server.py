@@ -378,24 +378,24 @@ class Tasks(ServerExtension):
         }
 
     async def _get(self, params: TaskParams, ctx: Context) -> TaskState:
-        record = await self.access.find(params.task_id, ctx.principal)
+        record = await self.access.find(params.task_id, ctx.caller)
         self.access.remember(ctx.rpc.peer, ctx.principal, record.id)
         if ctx.revision.stateful and record.status == "input_required":
             self.access.ask_session(ctx, record)
         return state_of(record, ctx.revision)
 
     async def _update(self, params: TaskUpdateParams, ctx: Context) -> TaskState:
-        await self.access.find(params.task_id, ctx.principal)
+        await self.access.find(params.task_id, ctx.caller)
         await self.access.answer(params.task_id, params.input_responses)
         return TaskState()
 
     async def _cancel(self, params: TaskParams, ctx: Context) -> TaskState:
-        record = await self.access.find(params.task_id, ctx.principal)
+        record = await self.access.find(params.task_id, ctx.caller)
         if not ctx.revision.stateful:  # "eventually": it is acknowledged at once
             await self.access.request_cancel(record.id)
             return TaskState()
         found = record if record.ended else await self.access.cancel(record.id)
-        found = self.access.own(found, record.id, ctx.principal)
+        found = self.access.own(found, record.id, ctx.caller)
         if record.ended or found.status != "cancelled":  # it may have ended meanwhile
             raise InvalidParams(f"Cannot cancel the task: it is {state_of(found, ctx.revision).status} already")
         return state_of(found, ctx.revision)
@@ -403,14 +403,14 @@ class Tasks(ServerExtension):
     async def _result(self, params: TaskParams, ctx: Context) -> Raw:
         """Wait for the end of a task of 2025-11-25, and ask its questions meanwhile."""
         id = params.task_id
-        await self.access.find(id, ctx.principal)
+        await self.access.find(id, ctx.caller)
         with (
             self.access.waiting(ctx),
             self.access.waited(id),
             self.access.relaying(id, ctx, related=True) as relay,
         ):
             while True:
-                record = await self.access.wait(id, ctx.principal, SELDOM, lambda one: one.ended or relay.has_new(one))
+                record = await self.access.wait(id, ctx, SELDOM, lambda one: one.ended or relay.has_new(one))
                 ctx.rpc.renew()
                 if record.ended:
                     relay.end(id)
@@ -429,7 +429,7 @@ class Tasks(ServerExtension):
             found = await store.list_tasks(owner, after, LISTED + 1)
         except StoreLost as error:
             raise away(error) from error
-        shown = [state_of(one, ctx.revision) for one in found[:LISTED]]
+        shown = [state_of(one, ctx.revision) for one in self.access.shown(found[:LISTED], ctx.caller)]
         return TaskList(shown, found[LISTED - 1].id if len(found) > LISTED else UNSET)
 
     async def _list_known(self, after: str, ctx: Context) -> TaskList:
@@ -439,7 +439,7 @@ class Tasks(ServerExtension):
             raise InvalidParams(f"Invalid cursor: {after[:64]!r} names no task")
         left = known[known.index(after) + 1 :] if after else known
         records = [await self.access.runner.store.read(id) for id in left[:LISTED]]
-        shown = [state_of(one, ctx.revision) for one in records if one is not None]
+        shown = [state_of(one, ctx.revision) for one in self.access.shown(records, ctx.caller)]
         return TaskList(shown, left[LISTED - 1] if len(left) > LISTED else UNSET)
 
     # -- notifications
@@ -458,8 +458,8 @@ class Tasks(ServerExtension):
         mine = []
         for id in value:
             try:
-                mine.append((await self.access.find(id, principal)).id)
-            except InvalidParams:
+                mine.append((await self.access.find(id, caller)).id)
+            except (InvalidParams, CallRefused):
                 continue
         return TopicGrant(mine, frozenset(mine))
 

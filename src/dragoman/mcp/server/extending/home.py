@@ -12,7 +12,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from ....channel import Caller
 from ....jsonrpc.codec import read
-from ....jsonrpc.errors import LocalError, Refusal, RpcError
+from ....jsonrpc.errors import CallRefused, LocalError, Refusal, RpcError
 from ....jsonrpc.leniency import STRICT
 from ....jsonrpc.messages import Failure, Request, Result
 from ....rpc.binding.results import to_json
@@ -49,6 +49,9 @@ Work: TypeAlias = Callable[[], Awaitable[object]]
 Notify: TypeAlias = Callable[[str, str, Mapping[str, Any] | Struct], None]
 """(topic, key, params): `Subscriptions.notify`."""
 
+Refuses: TypeAlias = Callable[[str, Caller], Refusal | None]
+"""(name, caller): `Registry.refusal_of_tool`."""
+
 
 class _Failed(Struct):
     """The member of an answer that is an error."""
@@ -68,10 +71,15 @@ class ServingServer(Struct, frozen=True):
 class ServerHome:
     """What an extension may use of its server while that is served. `ServerExtension.open` gets one for each event
     loop; its methods but `notify` are called on that loop. `serving`: returns the server that is served now; `notify`:
-    sends the notifications of topics."""
+    sends the notifications of topics; `refusal`: says why a caller may not call a tool."""
 
     def __init__(
-        self, surroundings: Surroundings, extension: str, serving: Callable[[], ServingServer], notify: Notify
+        self,
+        surroundings: Surroundings,
+        extension: str,
+        serving: Callable[[], ServingServer],
+        notify: Notify,
+        refusal: Refuses,
     ) -> None:
         self.surroundings: Surroundings = surroundings
         """The settings of the server: its stamp, its seal, its options and limits."""
@@ -79,6 +87,7 @@ class ServerHome:
         """The name of the extension that it belongs to."""
         self._serving = serving
         self._notify = notify
+        self._refusal = refusal
         self._loop = asyncio.get_running_loop()
         self._detached: set[DetachedRun] = set()
         self._leading: dict[str, asyncio.Task[None]] = {}
@@ -192,6 +201,15 @@ class ServerHome:
         answers = self._serving().service._answers
         failed = answers.failed(Request(call.method, UNSET, 0), error, dialect.of(admitted.revision))
         return msgspec.json.decode(failed.text or b"{}", type=_Failed).error
+
+    def demand_tool(self, name: str, caller: Caller) -> None:
+        """Raise CallRefused, "forbidden", unless this caller may call the tool of this name now, as far as that is known
+        without its arguments: for what is left of a call, such as its task. Raises InvalidParams, as a call does, for a
+        tool that is hidden from this caller. Of a tool that is not there any more nothing is demanded."""
+        refusal = self._refusal(name, caller)
+        if refusal is not None:
+            challenge = self._serving().service._challenge
+            raise CallRefused(refusal if challenge is None else challenge(refusal, caller, None))
 
     # -- work on one replica
 
