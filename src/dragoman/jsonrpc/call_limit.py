@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from .budget import Budget
 from .errors import Refusal
@@ -18,7 +19,7 @@ class CallLimit:
     set, is called when no call is in flight any more.
     """
 
-    __slots__ = ("_limit", "_size_limit", "budget", "draining", "idle", "in_flight", "size", "spares")
+    __slots__ = ("_limit", "_size_limit", "budget", "draining", "idle", "in_flight", "size", "spares", "stopping")
 
     def __init__(self, limits: Limits) -> None:
         self.in_flight: int = 0
@@ -26,6 +27,8 @@ class CallLimit:
         """Bytes of the params of the calls in flight."""
         self.draining: bool = False
         self.idle: Callable[[], None] | None = None
+        self.stopping: list[Callable[[], object]] = []
+        """Functions that are called when draining begins."""
         self.spares: list[Callable[[], bool]] = []
         """Functions that are called when all slots are taken. Each ends one call whose caller has gone; False: it has
         none."""
@@ -37,6 +40,23 @@ class CallLimit:
         self._limit: int = limits.calls
         self._size_limit: int = limits.calls_size
         self.budget.restrict(limits)
+
+    def drain(self) -> None:
+        """Refuse new calls from now on, and tell those in flight that do so `on_drain`."""
+        if not self.draining:
+            self.draining = True
+            for tell in tuple(self.stopping):
+                tell()
+
+    @contextmanager
+    def on_drain(self, tell: Callable[[], object]) -> Iterator[None]:
+        """Call `tell` if draining begins within the block: for a call that waits for what others do, and would hold up
+        the drain. Look at `draining` too, which may have begun before."""
+        self.stopping.append(tell)
+        try:
+            yield
+        finally:
+            self.stopping.remove(tell)
 
     def refusal(self, already_accepted: bool = False, size: int = 0) -> Refusal | None:
         """The reason to refuse a call now whose params have `size` bytes, or None. `already_accepted`: the call is part

@@ -677,7 +677,7 @@ class Runner:
         """Refuse new exchanges, close each channel once its own calls have ended (`ChannelPeer.part`); after `timeout`
         seconds cancel what is still in flight and close the rest."""
         self.bind()
-        self.call_limit.draining = True
+        self.call_limit.drain()
         for run in tuple(self.runs):
             if run.is_parked:
                 run.end(CLOSED)

@@ -161,8 +161,5 @@ class ServableService(ServesService):
     async def drain(self, timeout: float) -> None:
         """Refuse new calls, wait for those in flight, cancel the rest, close every channel;
         `stop`."""
-        draining = self.runner.drain(timeout)
-        if self.service._tasks is not None:
-            self.service._tasks.wake()  # what waits for a task looks in a later step of the loop, while it drains
-        await draining
+        await self.runner.drain(timeout)
         await self.stop()

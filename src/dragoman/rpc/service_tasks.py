@@ -276,12 +276,6 @@ class ServiceTasks:
         if runner in self._serving:
             self._serving.remove(runner)
 
-    def wake(self) -> None:
-        """Let answers that wait look whether their server drains."""
-        here = self._here.get(asyncio.get_running_loop())
-        if here is not None:
-            here.runner.wake_all()
-
     def boards(self) -> Sequence[RunnerBoard]:
         """Return the tasks on the running event loop, for the operator."""
         here = self._here.get(asyncio.get_running_loop())
@@ -516,9 +510,10 @@ class ServiceTasks:
         if limit.draining or not here.waits.take(owner, 0.0):
             raise CallRefused(_DRAINING if limit.draining else _crowded(most))
         try:
-            found = await here.runner.wait(
-                id, min(seconds, LONGEST_WAIT), lambda one: one.ended or done(one) or limit.draining
-            )
+            with limit.on_drain(partial(here.runner.wake, id)):
+                found = await here.runner.wait(
+                    id, min(seconds, LONGEST_WAIT), lambda one: one.ended or done(one) or limit.draining
+                )
         except StoreLost as error:
             raise _away(error) from error
         finally:

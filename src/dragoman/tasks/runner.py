@@ -373,7 +373,7 @@ class TaskRunner:
 
     def tell(self, record: TaskRecord) -> None:
         """Wake those who wait for a change of a task, here and at other replicas."""
-        self._wake(record.id)
+        self.wake(record.id)
         if self._bus is not None:
             self.spawn(self._publish(record.id))
         self._changed(record)
@@ -388,7 +388,7 @@ class TaskRunner:
     def _hear(self, message: bytes) -> None:
         """Another replica, or this one, has changed a task."""
         id = message.decode("ascii", "replace")
-        self._wake(id)
+        self.wake(id)
         if id in self.running:
             self.spawn(self._look_at(id))
 
@@ -408,12 +408,8 @@ class TaskRunner:
             keys = task.take(record)
             self.spawn(self.edit(record.id, lambda one: rules.taken(one, keys), True))
 
-    def wake_all(self) -> None:
-        """Let all that wait for a change here look whether they are still to wait."""
-        for id in tuple(self._waiting):
-            self._wake(id)
-
-    def _wake(self, id: str) -> None:
+    def wake(self, id: str) -> None:
+        """Let those that wait here for a task look at it."""
         for waiting in self._waiting.pop(id, ()):
             if not waiting.done():
                 waiting.set_result(None)

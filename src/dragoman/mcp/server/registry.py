@@ -447,9 +447,9 @@ class Registry:
         return entry.method
 
     def refusal_of_tool(self, name: str, caller: Caller) -> Refusal | None:
-        """Return why this caller may not call the tool of this name, as far as that is known without its arguments; None
-        if it may call one of its versions, and if there is none. A tool that is disabled demands what it does otherwise.
-        Raises InvalidParams for one that is hidden from this caller."""
+        """Return why this caller may not call the tool of this name, as far as that is known without its arguments;
+        None if it may call one of its versions, and if there is none. A tool that is disabled demands what it does
+        otherwise. Raises InvalidParams for one that is hidden from this caller."""
         known = self._tools.of(name)
         if not known:
             return None

@@ -254,7 +254,7 @@ class ServedServer(ServesService):
     async def drain(self, timeout: float) -> None:
         """Refuse new calls, end subscriptions regularly, let calls in flight end within `timeout` seconds; then
         `stop`."""
-        self.call_limit.draining = True
+        self.call_limit.drain()
         await self.subscriptions.close(self.host.runs, timeout)
         await self.host.drain(timeout)
         await self.stop()

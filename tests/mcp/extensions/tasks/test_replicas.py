@@ -7,10 +7,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
+
 from dragoman import serve
 from dragoman.bus.memory import MemoryBus
 from dragoman.mcp.extensions.tasks import Tasks
-from dragoman.mcp.protocol.revisions import R2026_07
+from dragoman.mcp.protocol.revisions import R2025_06, R2025_11, R2026_07, Revision
+from tests.behind import behind
 from tests.engines.wires import until
 from tests.mcp.calling import Calls, calling
 from tests.mcp.replicas import KEYS
@@ -69,3 +72,61 @@ async def test_who_waits_at_another_replica_is_woken() -> None:
         record = await asyncio.wait_for(waiting, 4)  # before it would look by itself
         assert record is not None
         assert record.status == "completed"
+
+
+@pytest.mark.parametrize("tool", ["train", "ask"])
+@pytest.mark.parametrize("revision", [R2025_11, R2025_06], ids=lambda one: one.date)
+async def test_a_drain_is_not_held_up_by_who_waits_for_a_task_that_goes_on_without_it(
+    revision: Revision, tool: str
+) -> None:
+    """One that runs at another replica, and one that waits for an answer: the client is told to ask again."""
+    bus = MemoryBus()
+    one, two = (Lab(Tasks("bus", keys=()), keys=KEYS) for _ in range(2))
+    async with (
+        serve(one.app, urls="http://127.0.0.1:0/mcp", bus=bus) as serving,
+        serve(two.app, urls="http://127.0.0.1:0/mcp", bus=bus),
+        calling(two.app, R2025_11, **ELICITS) as there,
+        calling(one.app, revision, **ELICITS) as here,
+    ):
+        id = await begun(there, tool)
+        if tool == "ask":
+            await becomes(there, id, "input_required")
+        waiting = asyncio.ensure_future(wait_for(here, id))
+        await until(lambda: any(runner._waiting for runner in one.tasks.access.runners.values()))
+        await serving.close(600)
+        answer = await waiting
+        if revision is R2025_11:
+            assert "Draining: this server closes" in answer["error"]["message"]
+            assert answer["error"]["data"]["retry_after"] == 1
+        else:
+            assert answer["result"]["structuredContent"]["task_id"] == id
+        assert (await there.unchecked("tasks/get", taskId=id))["result"]["status"] in ("working", "input_required")
+        two.go.set()
+    await bus.close()
+
+
+@pytest.mark.parametrize("revision", [R2025_11, R2025_06], ids=lambda one: one.date)
+async def test_a_task_that_ends_within_the_drain_is_waited_for(revision: Revision) -> None:
+    lab = Lab()
+    async with (
+        serve(lab.app, urls="http://127.0.0.1:0/mcp") as serving,
+        calling(lab.app, R2025_11) as begins,
+        calling(lab.app, revision) as calls,
+    ):
+        id = await begun(begins)
+        waiting = asyncio.ensure_future(wait_for(calls, id))
+        await until(lambda: any(runner._waiting for runner in lab.tasks.access.runners.values()))
+        closing = asyncio.ensure_future(serving.close(600))
+        await until(lambda: behind(lab.app).call_limit.draining)
+        await until(lambda: any(runner._waiting for runner in lab.tasks.access.runners.values()))
+        assert not waiting.done()
+        lab.go.set()
+        assert (await waiting)["result"]["structuredContent"] == {"rows": 1, "name": ""}
+        await closing
+
+
+async def wait_for(calls: Calls, id: str) -> dict[str, Any]:
+    """Wait for the result of a task, as a client of this revision does."""
+    if calls.revision is R2025_11:
+        return await calls.unchecked("tasks/result", taskId=id)
+    return await calls.unchecked("tools/call", name="task_result", arguments={"task_id": id})

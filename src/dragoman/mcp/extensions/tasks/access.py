@@ -22,6 +22,7 @@ from msgspec import UNSET, Raw, structs
 
 from ....allowance import Allowance, owner_of
 from ....channel import Caller
+from ....jsonrpc.call_limit import CallLimit
 from ....jsonrpc.errors import INTERNAL_ERROR, CallRefused, InvalidParams, LocalError, Refusal, RpcError
 from ....repeats import Repeats
 from ....store.contract import StoreLost
@@ -90,8 +91,8 @@ class TaskAccess:
         return owners.owner_of(self.home.name, principal)
 
     async def find(self, id: str, caller: Caller) -> TaskRecord:
-        """Return a task of this caller. Raises InvalidParams (-32602) for any other id, CallRefused for a caller who may
-        not call its tool any more, and while the store is away."""
+        """Return a task of this caller. Raises InvalidParams (-32602) for any other id, CallRefused for a caller who
+        may not call its tool any more, and while the store is away."""
         try:
             record = await self.runner.store.read(id) if is_id(id) else None
         except StoreLost as error:
@@ -122,13 +123,21 @@ class TaskAccess:
         return found
 
     async def wait(self, id: str, ctx: Context, seconds: float, done: Callable[[TaskRecord], bool]) -> TaskRecord:
-        """Return a task of this caller once `done(record)`, or after so many seconds. Raises as `find` does."""
+        """Return a task of this caller once `done(record)`, or once it is not worth waiting for (`is_left`), or after
+        so many seconds. Raises as `find` does."""
         await self.find(id, ctx.caller)
         try:
-            found = await self.runner.wait(id, seconds, done)
+            found = await self.runner.wait(id, seconds, lambda one: done(one) or self.is_left(one, ctx))
         except StoreLost as error:
             raise away(error) from error
         return self.own(found, id, ctx.caller)
+
+    def is_left(self, record: TaskRecord, ctx: Context) -> bool:
+        """Return whether this server drains, and the task goes on without it: it runs at another replica, or waits for
+        an answer. Such a wait would only hold up the drain."""
+        if record.ended or not _calls(ctx).draining:
+            return False
+        return record.status == "input_required" or record.id not in self.runner.running
 
     def remember(self, peer: Any, principal: str | None, id: str) -> None:
         """Remember that an anonymous session knows a task."""
@@ -167,15 +176,16 @@ class TaskAccess:
     # -- calls that wait
 
     @contextmanager
-    def waiting(self, ctx: Context) -> Iterator[None]:
-        """Count a call that waits for a task. Raises TooManyWait."""
+    def waiting(self, id: str, ctx: Context) -> Iterator[None]:
+        """Count a call that waits for a task, and let it look when its server begins to drain. Raises TooManyWait."""
         runner, most = self.runner, max(1, self.home.surroundings.limits.calls // WAITERS)
         waiters = self._waiters.setdefault(runner, Allowance(most, inf))
         owner = owner_of(ctx.rpc.caller)
         if not waiters.take(owner, 0.0):
             raise TooManyWait(most)
         try:
-            yield
+            with _calls(ctx).on_drain(partial(runner.wake, id)):
+                yield
         finally:
             waiters.give_back(owner)
 
@@ -312,6 +322,13 @@ def _forget(asking: Relays, name: tuple[str, str], ended: asyncio.Task[None]) ->
 class _Question(msgspec.Struct):
     method: str
     params: Raw = Raw(b"{}")
+
+
+def _calls(ctx: Context) -> CallLimit:
+    """Return the calls in flight of the server that a call has reached."""
+    site: Any = ctx._site
+    found: CallLimit = site.runner.call_limit
+    return found
 
 
 def away(error: StoreLost) -> CallRefused:

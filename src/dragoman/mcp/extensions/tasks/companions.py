@@ -129,7 +129,7 @@ class HelperTools:
         if given is not UNSET and given:
             await access.answer(task_id, given)
         try:
-            with access.waiting(ctx), access.relaying(task_id, ctx, related=False) as relay:
+            with access.waiting(task_id, ctx), access.relaying(task_id, ctx, related=False) as relay:
                 return await self._wait(record, ctx, relay)
         except TooManyWait:
             record = await self._find(task_id, ctx)
@@ -158,7 +158,7 @@ class HelperTools:
                 seen = record.updated
                 if record.progress is not None:
                     ctx.progress(record.progress, record.total, record.message or None)
-            if loop.time() >= end:
+            if loop.time() >= end or access.is_left(record, ctx):
                 return handle(record, self._prefix)
 
     async def cancel(self, task_id: TaskId, ctx: Context) -> CallToolResult:

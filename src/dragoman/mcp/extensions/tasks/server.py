@@ -82,6 +82,9 @@ LAST_CALL: Final = 0.9
 _ID: Final = 16
 """Random bytes of an id, in hexadecimal digits: nobody can guess one, it may be put into a header, and a shell takes it
 for no option."""
+_LEFT: Final = Refusal(
+    "draining", "Draining: this server closes, and the task goes on without it: ask again", {"retry_after": 1}
+)
 
 
 class Tasks(ServerExtension):
@@ -405,7 +408,7 @@ class Tasks(ServerExtension):
         id = params.task_id
         await self.access.find(id, ctx.caller)
         with (
-            self.access.waiting(ctx),
+            self.access.waiting(id, ctx),
             self.access.waited(id),
             self.access.relaying(id, ctx, related=True) as relay,
         ):
@@ -415,6 +418,8 @@ class Tasks(ServerExtension):
                 if record.ended:
                     relay.end(id)
                     return with_related(result_of(record, ctx.revision), id)
+                if self.access.is_left(record, ctx):
+                    raise CallRefused(_LEFT)
                 relay.ask(record)
 
     async def _list(self, params: TaskListParams, ctx: Context) -> TaskList:

@@ -203,9 +203,9 @@ class ServerHome:
         return msgspec.json.decode(failed.text or b"{}", type=_Failed).error
 
     def demand_tool(self, name: str, caller: Caller) -> None:
-        """Raise CallRefused, "forbidden", unless this caller may call the tool of this name now, as far as that is known
-        without its arguments: for what is left of a call, such as its task. Raises InvalidParams, as a call does, for a
-        tool that is hidden from this caller. Of a tool that is not there any more nothing is demanded."""
+        """Raise CallRefused, "forbidden", unless this caller may call the tool of this name now, as far as that is
+        known without its arguments: for what is left of a call, such as its task. Raises InvalidParams, as a call does,
+        for a tool that is hidden from this caller. Of a tool that is not there any more nothing is demanded."""
         refusal = self._refusal(name, caller)
         if refusal is not None:
             challenge = self._serving().service._challenge
