@@ -144,6 +144,7 @@ class HelperTools:
         def calls(one: TaskRecord) -> bool:
             return one.ended or one.updated != seen or relay.has_new(one)
 
+        _tell_progress(record, ctx)
         while True:
             left = end - loop.time()
             record = await access.wait(record.id, ctx, max(0.0, min(left, SELDOM)), calls)
@@ -156,8 +157,7 @@ class HelperTools:
             relay.ask(record)
             if record.updated != seen:
                 seen = record.updated
-                if record.progress is not None:
-                    ctx.progress(record.progress, record.total, record.message or None)
+                _tell_progress(record, ctx)
             if loop.time() >= end or access.is_left(record, ctx):
                 return handle(record, self._prefix)
 
@@ -172,6 +172,12 @@ class HelperTools:
 
 
 _encode = msgspec.json.Encoder().encode
+
+
+def _tell_progress(record: TaskRecord, ctx: Context) -> None:
+    """Send how far a task is to who waits for it, if that is known."""
+    if record.progress is not None and not record.ended:
+        ctx.progress(record.progress, record.total, record.message or None)
 
 
 def _outcome(record: TaskRecord) -> CallToolResult:
