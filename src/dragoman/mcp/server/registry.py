@@ -443,6 +443,8 @@ class Registry:
             fault = check_arguments(admitted.params.arguments, entry.marked, caller.headers)
             if fault is not None:
                 raise RpcError.of(HEADER_MISMATCH, fault)
+        for extension in self._extending.checking:
+            extension.check_call(entry, admitted)
         admitted.version, admitted.surroundings = entry.version, entry.surroundings  # to call a function costs more
         return entry.method
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dragoman.mcp import Context
+from dragoman.mcp import Context, Server
 from dragoman.mcp.extensions.tasks import TaskPolicy
 from dragoman.mcp.protocol.revisions import R2024_11, R2025_03, R2025_06, R2025_11, R2026_07, Revision
 from tests.engines.wires import until
@@ -254,6 +254,34 @@ async def test_who_may_not() -> None:
             "result"
         ]
         assert result["structuredContent"] == 3
+
+
+@pytest.mark.parametrize("name", ["add", "inline", "inner_inline", "task_status"])
+async def test_a_call_with_task_of_a_tool_that_is_none(name: str) -> None:
+    """2025-11-25, Tool-Level Negotiation, where the server has declared tasks of tools; any other one ignores `task`,
+    as all other revisions do."""
+    lab, plain = Lab(), Server("plain")
+    lab.app.include(inner := Server("inner"), namespace="inner")
+    for app in (lab.app, plain, inner):
+        app.add_tool(lambda: 7, name="inline", inline=True)
+    plain.add_tool(lambda a=1, b=2: a + b, name="add")
+    arguments = {"a": 1, "b": 2} if name == "add" else {}
+    odds: tuple[Any, ...] = ({}, {"ttl": 1}, {"ttl": "odd"}, 3)
+    for task in odds:
+        async with calling(lab.app, R2025_11) as calls:
+            error = (await calls.unchecked("tools/call", name=name, arguments=arguments, task=task))["error"]
+            assert error["code"] == -32601
+            assert "leave out the member `task`" in error["message"]
+            assert "error" not in await calls.unchecked("tools/call", name="add", arguments={"a": 1, "b": 2}, task=None)
+        if name != "task_status":
+            for revision in (R2025_06, R2026_07):
+                async with calling(lab.app, revision) as calls:
+                    answer = await calls.unchecked("tools/call", name=name, arguments=arguments, task=task)
+                    assert not answer["result"].get("isError")
+    if name in ("add", "inline"):
+        async with calling(plain, R2025_11) as calls:
+            answer = await calls.unchecked("tools/call", name=name, arguments=arguments, task={})
+            assert not answer["result"].get("isError")
 
 
 async def test_a_tool_that_is_always_a_task() -> None:

@@ -1,8 +1,7 @@
 """What the two specifications of tasks demand of a server, a row a sentence, tried with bytes.
 
 Not kept, on purpose: "receivers that cannot identify requestors SHOULD NOT declare the `tasks.list` capability"
-(2025-11-25): an anonymous session lists only what it knows already. "If `execution.taskSupport` is not present [...]
-servers SHOULD return a -32601" (2025-11-25): such a call is answered as if it had no `task`.
+(2025-11-25): an anonymous session lists only what it knows already.
 """
 
 from __future__ import annotations
@@ -316,6 +315,8 @@ async def test_routing_headers(kind: str) -> None:
     "Servers [...] that support task-augmented requests MUST declare a `tasks` capability during initialization",
     'If `execution.taskSupport` is "required" [...] servers MUST return a `-32601` (Method not found) error if a client '
     "does not attempt to do so",
+    'If `execution.taskSupport` is not present or "forbidden" [...] servers SHOULD return a `-32601` (Method not found) '
+    "error if a client attempts to do so",
 )
 async def _(lab: Lab, calls: Calls) -> None:
     info = {"name": "test", "version": "1"}
@@ -331,6 +332,8 @@ async def _(lab: Lab, calls: Calls) -> None:
         "add": None,
     }
     assert (await calls.unchecked("tools/call", name="always", arguments={}))["error"]["code"] == -32601
+    refused = await calls.unchecked("tools/call", name="add", arguments={"a": 1, "b": 2}, task={})
+    assert refused["error"]["code"] == -32601
     async with served(lab.app) as place:
         params = {"protocolVersion": R2025_11.date, "capabilities": {}, "clientInfo": info}
         answered = await place.ask(body("initialize", params))

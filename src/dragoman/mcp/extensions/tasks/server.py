@@ -150,6 +150,13 @@ class Tasks(ServerExtension):
             return {}
         return {"execution": {"taskSupport": "required" if policy.required else "optional"}}
 
+    def check_call(self, entry: Entry, admitted: Admitted) -> None:
+        """Refuse a call with `task` of a tool whose calls are no tasks, in 2025-11-25; later revisions ignore it."""
+        if admitted.revision is R2025_11 and self._policy(entry) is None and requested_task(admitted) is not None:
+            # "If `execution.taskSupport` is not present or "forbidden" [...] Servers SHOULD return a -32601 (Method not
+            # found) error if a client attempts to do so" (basic/utilities/tasks, Tool-Level Negotiation)
+            raise MethodNotFound(f"Method not found: {entry.key} is not called as a task: leave out the member `task`")
+
     @staticmethod
     def _policy(entry: Entry) -> TaskPolicy | None:
         return policy_of(entry.surroundings.extended.get("task")) if entry.kind == "tool" else None

@@ -82,6 +82,10 @@ class ServerExtension:
         `next`."""
         return await next(call)
 
+    def check_call(self, entry: Entry, admitted: Admitted) -> None:
+        """Raise an RpcError for a call of a tool that is not to be made, also of one whose options do not concern this
+        extension: what `around` need not run for. Called for each `tools/call`, so it must be quick."""
+
     def listed(self, entry: Entry, revision: Revision) -> Mapping[str, Any]:
         """Return the members to add to an entry's description in lists, in this revision; `_meta` is merged.
         `entry.known` is the description, of a foreign entry too. Called once for each entry and revision, when the
@@ -175,6 +179,10 @@ class ServerExtensions:
             one for one in self.all if overrides(one, ServerExtension, "adapt")
         )
         """Those that adapt entries."""
+        self.checking: tuple[ServerExtension, ...] = tuple(
+            one for one in self.all if overrides(one, ServerExtension, "check_call")
+        )
+        """Those that look at calls of tools before they are made."""
         self.accompanying: tuple[ServerExtension, ...] = tuple(
             one for one in self.all if overrides(one, ServerExtension, "companions")
         )
