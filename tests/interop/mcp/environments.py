@@ -36,6 +36,7 @@ NODE = {
         "@modelcontextprotocol/server@2.4.0",
         "@modelcontextprotocol/node@2.1.2",
     ],
+    "aisdk": ["@ai-sdk/mcp@2.0.99"],
     "everything": ["@modelcontextprotocol/server-everything@2026.8.31"],
 }
 INSTALLING = 240.0

@@ -107,12 +107,12 @@ def test_a_host_that_waits_less_than_answer_within_cancels_the_call(revision: Re
     hurry(leave_early(revision))
 
 
-PEERS = ("mcp2", "mcp1", "fastmcp", "ts2", "ts1")
+PEERS = ("mcp2", "mcp1", "fastmcp", "ts2", "ts1", "aisdk")
 HOSTS = [
     (peer, wire, era)
     for peer in PEERS
     for wire in ("stdio", "http")
-    for era in (("auto", "legacy") if peer in ("mcp2", "fastmcp", "ts2") else ("auto",))
+    for era in (("auto",) if peer in ("mcp1", "ts1") else ("auto", "legacy"))
 ]
 
 
@@ -120,8 +120,9 @@ HOSTS = [
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("peer", "wire", "era"), HOSTS, ids=["-".join(host) for host in HOSTS])
 async def test_every_result_reaches_a_real_host(peer: str, wire: str, era: str) -> None:
-    """Its calls end at its limit, though it gets progress, and it checks what is structured against the schema."""
-    limit, within, seconds, count = 30, 3, 7, 5
+    """Its calls end at its limit, though it gets progress, and it checks what is structured against the schema. The AI
+    SDK does neither."""
+    limit, within, seconds, count = 30, 3, 7, 20
     serving = [sys.executable, "-m", f"{PROGRAMS}.long_tools"]
     try:
         program = await asyncio.to_thread(environments.program, peer)
@@ -138,7 +139,7 @@ async def test_every_result_reaches_a_real_host(peer: str, wire: str, era: str) 
             found = await said(*script, *words, f"http://127.0.0.1:{port}/mcp")
     assert [one["structured"] for one in found] == [{"number": number} for number in range(count)]
     assert all(one["handles"] for one in found)
-    assert all(one["progress"] for one in found)
+    assert peer == "aisdk" or all(one["progress"] for one in found)
 
 
 async def said(*command: str) -> list[dict[str, Any]]:
