@@ -572,6 +572,23 @@ async def test_a_caller_has_nothing_of_another() -> None:
 
 
 async def test_ten_thousand_subscriptions_of_one_caller() -> None:
+    """They are refused at once, cost the receiver one challenge, and leave what it has as it is."""
+    app, events = shop()
+    async with receiving() as receiver, following(app) as client:
+        for number in range(100):
+            await subscribe(client, receiver, arguments={"carrier": str(number)})
+        for number in range(100, 10_000):
+            assert await reason_of(client, receiver, arguments={"carrier": str(number)}) == -32013
+        assert len(receiver.posted) == 1
+        assert events._box().count() == 100
+        for _ in range(300):  # a storm of refreshes of what it has
+            await subscribe(client, receiver, arguments={"carrier": "0"})
+        assert len(receiver.posted) == 1
+        await events.emit(OrderShipped("1", "99"))
+        assert (await receiver.have(1))[0].message["data"]["order"] == "1"
+
+
+async def test_the_clients_of_one_account_share() -> None:
     """One account has its share, with however many clients; another one has its own."""
     app, events = shop()
     async with receiving() as receiver, served(app, options=Options(guard=named_by(b"x-user"))) as place:

@@ -68,7 +68,7 @@ async def called(server: Scripted, count: int) -> None:
 
 @pytest.mark.parametrize("era", [modern, legacy])
 async def test_what_is_sent(era: Any) -> None:
-    status = {"active": True, "lastDeliveryAt": None, "lastError": None}
+    status = {"active": True, "lastDeliveryAt": None, "lastError": None, "throttled": True, "retryAfterMs": 60_000}
     server, events, client = client_of(granted(cursor="3", deliveryStatus=status), era=era)
     receiver = EventReceiver(clock=lambda: NOW)
     async with client:
@@ -77,6 +77,7 @@ async def test_what_is_sent(era: Any) -> None:
         ) as found:
             assert (found.id, found.cursor, found.refresh_before) == (SUBSCRIPTION, "3", NOW + 3600)
             assert (found.status is not None and found.status.active, found.gaps) == (True, 0)
+            assert (found.status.throttled, found.status.retry_after_ms) == (True, 60_000)
             assert repr(receiver) == "<EventReceiver of 1 subscriptions>"
         assert found.ended.is_set()
         await found.unsubscribe()

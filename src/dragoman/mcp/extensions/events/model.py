@@ -70,7 +70,7 @@ class EventCodes(Struct, frozen=True, kw_only=True):
 CODES: Final = EventCodes(not_found=-32011, forbidden=-32012, exhausted=-32013, unsupported=-32014, callback=-32015)
 """The codes that ChatGPT and the clients of today know."""
 SEP_CODES: Final = EventCodes(not_found=-32023, forbidden=-32024, exhausted=-32025, unsupported=-32026, callback=-32027)
-"""The codes that the text of SEP-3415 requested, "provisional until" the protocol lists them."""
+"""The codes that SEP-3415 requested when it was proposed; "provisional until" it is accepted."""
 
 CallbackReason: TypeAlias = Literal[
     "connection_refused", "timeout", "tls_error", "http_4xx", "http_5xx", "challenge_failed"
@@ -134,7 +134,8 @@ class PollEventsParams(Struct, frozen=True, kw_only=True, rename="camel"):
     max_events: Annotated[int, Meta(ge=1)] | UnsetType | None = UNSET
     """How many events the answer may have; UNSET: as many as the server likes."""
     timeout_ms: Milliseconds = UNSET
-    """How long the server may wait for an event before it answers; UNSET: it answers at once."""
+    """Beside the SEP: how long the server may wait for an event before it answers. UNSET, and at servers that do not
+    know it: it answers at once."""
     meta: Annotated[RequestMeta | UnsetType, REQUIRED_SINCE_2026_07] = field(default=UNSET, name="_meta")
 
 
@@ -199,6 +200,10 @@ class DeliveryStatus(Struct, frozen=True, kw_only=True, rename="camel"):
     last_error: str | None = None
     """One of `CALLBACK_REASONS`."""
     failed_since: str | UnsetType = UNSET
+    throttled: bool | UnsetType = UNSET
+    """True: the server limits the deliveries, which are late and do not fail. Ours limits none."""
+    retry_after_ms: int | UnsetType = UNSET
+    """How long that is expected to last."""
 
 
 class SubscribeEventsResult(Struct, frozen=True, kw_only=True, rename="camel"):
