@@ -86,7 +86,7 @@ async def test_others_are_unharmed_and_its_own_recover(starter: Starter) -> None
                     number = next(number for number, pid in run.pids.items() if pid == victim)
                     died[victim] = time.monotonic()
                     os.kill(victim, signal.SIGKILL)
-                    await run.err.until(rf"worker {number} \(pid {victim}\) was killed by SIGKILL; another starts")
+                    await run.err.until(rf"worker {number} \(pid {victim}\) was ended by SIGKILL; another starts")
                     await run.ready(1)
                     await _answers(callers, 2)  # every one again, whichever its worker was
         finally:

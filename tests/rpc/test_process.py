@@ -196,7 +196,7 @@ async def test_a_process_that_ends_by_itself_is_an_internal_error(how: str, capl
     with pytest.raises(InternalError) as error:
         await functions.dies(how)
     assert str(error.value) == "Internal error: the process that ran this call ended before its answer (-32603)"
-    status = "ended with status 3" if how == "exit" else "was killed by SIGSEGV"
+    status = "ended with exit status 3" if how == "exit" else "was ended by SIGSEGV"
     if sys.platform != "win32":
         assert status in caplog.text
     assert await functions.takes(1) == "int"

@@ -177,7 +177,7 @@ async def test_the_end_answers_all_and_is_read_to_the_last_line() -> None:
     assert await query == b""
     assert worker.ready.result() is False
     assert worker.report == b"last words"
-    assert worker.how() == "ended with status 3"
+    assert worker.how() == "ended with exit status 3"
     assert played.near.fileno() == -1
     assert worker.request_report().done(), "nothing is left that could report"
     assert await worker.query(b"b") == b""
@@ -236,10 +236,10 @@ async def test_a_signal_that_comes_too_late_harms_nothing() -> None:
 @pytest.mark.parametrize(
     ("status", "words"),
     [
-        (0, "ended with status 0"),
-        (1, "ended with status 1"),
-        (-9, "was killed by SIGKILL"),
-        (-63, "was killed by signal 63"),
+        (0, "ended with exit status 0"),
+        (1, "ended with exit status 1"),
+        (-9, "was ended by SIGKILL"),
+        (-63, "was ended by signal 63"),
     ],
 )
 async def test_how_it_ended_is_told_in_words(status: int, words: str) -> None:

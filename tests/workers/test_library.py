@@ -124,7 +124,7 @@ async def test_a_worker_that_never_listens_is_killed(starter: Starter, program: 
     (starter.folder / "told.py").write_text("import time\ntime.sleep(1000)\n")
     run = starter.start(["run.py", "told.py", program, "0.3"])
     await run.err.until(r"worker 1 \(pid \d+\) did not listen within 0.3 s")
-    await run.err.until(r"worker 1 \(pid \d+\) was killed by SIGKILL before it listened")
+    await run.err.until(r"worker 1 \(pid \d+\) was ended by SIGKILL before it listened")
     run.signal(signal.SIGTERM)
     assert await run.ended() == 0
 
@@ -169,7 +169,7 @@ async def test_places_that_fail_again_and_again_harm_no_other(
     (starter.folder / "told.py").write_text("import os\nos._exit(9)\n")
     await found[run.pids[2]].notify("leave")
     for _ in range(6):
-        await run.err.until(r"worker 2 \(pid \d+\) ended with status 9 before it listened; another starts in")
+        await run.err.until(r"worker 2 \(pid \d+\) ended with exit status 9 before it listened; another starts in")
     assert await found[run.pids[1]].call("pid") == run.pids[1]
 
 

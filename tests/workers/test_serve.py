@@ -99,7 +99,7 @@ async def test_a_killed_worker_is_replaced_and_the_others_go_on(starter: Starter
         with pytest.raises(ChannelError):
             await call
         lost += 1
-        await run.err.until(rf"worker 2 \(pid {victim}\) was killed by SIGKILL; another starts")
+        await run.err.until(rf"worker 2 \(pid {victim}\) was ended by SIGKILL; another starts")
         await run.ready(1)
         assert run.pids[2] != victim
     gate.touch()
@@ -116,7 +116,7 @@ async def test_pauses_grow_and_the_word_says_why(starter: Starter) -> None:
         async with connect(run.urls[0]) as peer:
             with pytest.raises(ChannelError):
                 await peer.call("leave", [status])
-        match = await run.err.until(rf"worker 1 \(pid \d+\) ended with status {status}; another starts in (\S+) s")
+        match = await run.err.until(rf"worker 1 \(pid \d+\) ended with exit status {status}; another starts in (\S+) s")
         pauses.append(float(match[1]))
         await run.ready(1)
     for pause, longest in zip(pauses, (0.1, 0.2, 0.4), strict=True):  # half of it at least: see `backoff`
@@ -135,7 +135,7 @@ async def test_it_gives_up_when_no_worker_comes_to_serve(starter: Starter) -> No
     starter.file.write_text("import os\nos._exit(9)\n")
     run = await starter.serve("tcp://127.0.0.1:0", workers=2, ready=False)
     assert await run.ended() == 1
-    failed = [line for line in run.err.all if "ended with status 9 before it listened" in line]
+    failed = [line for line in run.err.all if "ended with exit status 9 before it listened" in line]
     assert len(failed) == 5
     assert failed[-1].endswith("giving up after 5 attempts")
 
@@ -217,7 +217,9 @@ async def test_a_reload_that_fails_leaves_the_old_ones(starter: Starter) -> None
     starter.file.write_text("raise RuntimeError('not today')\n")
     for _ in range(2):
         run.signal(signal.SIGHUP)
-        await run.err.until(r"the new worker 1 \(pid \d+\) ended with status 2 before it listened; the old ones go on")
+        await run.err.until(
+            r"the new worker 1 \(pid \d+\) ended with exit status 2 before it listened; the old ones go on"
+        )
     assert await version(run.urls[0]) == 1
     assert all(alive(pid) for pid in run.pids.values())
     starter.file.write_text(good.replace("VERSION = 1", "VERSION = 333"))

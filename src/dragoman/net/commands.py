@@ -24,11 +24,11 @@ LONGEST_CAUSE = 300
 def describe_end(status: int) -> str:
     """Return how a process ended, from its status: below zero that of a signal."""
     if status >= 0:
-        return f"ended with status {status}"
+        return f"ended with exit status {status}"
     try:
-        return f"was killed by {signal.Signals(-status).name}"
+        return f"was ended by {signal.Signals(-status).name}"
     except ValueError:
-        return f"was killed by signal {-status}"
+        return f"was ended by signal {-status}"
 
 
 def command_name(command: Sequence[str], most: int = LONGEST_NAME) -> str:

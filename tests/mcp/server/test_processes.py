@@ -121,7 +121,7 @@ async def test_how_it_fails(revision: Revision, caplog: pytest.LogCaptureFixture
             await client.call_tool("fails", {"how": "dies"})
         assert (error.value.code, error.value.data) == (-32603, None)
         assert "secret" not in str(error.value)
-        assert "ended with status 1" in caplog.text
+        assert "ended with exit status 1" in caplog.text
 
 
 async def test_nothing_of_a_child_is_on_the_servers_standard_output() -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from ...channel import Broken, Caller, Channel, ChannelError, Ended, EndedUnread, Options
 from ...jsonrpc.errors import LocalError
 from ...jsonrpc.framing import framing
-from ...net.commands import cause_of, command_name
+from ...net.commands import cause_of, command_name, describe_end
 from ...net.environment import child_environment
 from ...net.sockets import in_words
 from ...net.urls import printable
@@ -214,18 +214,13 @@ class Child:
         self._pipe.over(self._why)
 
     def _farewell(self, status: int) -> str:
-        if status < 0:
-            try:
-                how = f"was ended by {signal.Signals(-status).name}"
-            except ValueError:
-                how = f"was ended by signal {-status}"
-        else:
-            how = f"ended with exit status {status}"
         lines = list(self._errors.last)
         cause = cause_of(lines) if status != 0 else ""
         last = " / ".join(line for line in lines[-_LAST_WORDS:] if line not in cause)
         why = f": {cause}" if cause else ""
-        return f"{self._words} {how}{why}" + (f"; its last words: {printable(last, 600)}" if last else "")
+        return f"{self._words} {describe_end(status)}{why}" + (
+            f"; its last words: {printable(last, 600)}" if last else ""
+        )
 
 
 def _own_copy(fd: int) -> int:
