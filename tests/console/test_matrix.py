@@ -26,6 +26,7 @@ from dragoman.cli.serving.admin import admin, endpoint_of
 from dragoman.console import Watching
 from dragoman.console.endpoint import LIMITS, STOP, TRY, VIEW
 from dragoman.mcp import Server
+from dragoman.mcp.extensions.events import Events
 from dragoman.mcp.extensions.tasks import Tasks
 from dragoman.web import read_console_files
 from tests.ports import free_port
@@ -35,13 +36,16 @@ from .ends import Answer, Ends, read_answer, with_console
 from .test_door import EVERY_ANSWER, check_headers
 
 GETS = (
-    "now", "timeline", "messages", "methods", "errors", "connections", "services", "catalog", "machine", "tasks", "feed",
+    "now", "timeline", "messages", "methods", "errors", "connections", "services", "catalog", "machine", "tasks",
+    "subscriptions", "feed",
 )  # fmt: skip
 POSTS = {
     "stop": '{"ids":[]}',
     "end": '{"ids":[]}',
     "tasks/cancel": '{"ids":[]}',
     "tasks/answer": '{"id":"x","answers":{}}',
+    "subscriptions/end": '{"ids":[]}',
+    "subscriptions/retry": '{"ids":[]}',
     "try?at=/": '{"jsonrpc":"2.0","method":"add","params":[1,2],"id":1}',
 }
 PATHS = (*GETS, *POSTS)
@@ -239,8 +243,8 @@ async def shop() -> AsyncIterator[Ends]:
 
 
 def lab() -> Server:
-    """A server that has tasks."""
-    return Server("lab", version="1", extensions=[Tasks()])
+    """A server that has tasks and events."""
+    return Server("lab", version="1", extensions=[Tasks(), Events()])
 
 
 @pytest.fixture(autouse=True)
@@ -395,7 +399,7 @@ BODIES: Sequence[tuple[str, bytes, int]] = (
 )
 
 
-@pytest.mark.parametrize("path", ["stop", "end", "tasks/cancel"])
+@pytest.mark.parametrize("path", ["stop", "end", "tasks/cancel", "subscriptions/end", "subscriptions/retry"])
 async def test_bodies(path: str, caplog: pytest.LogCaptureFixture) -> None:
     async with shop() as ends:
         for row, body, status in BODIES:
@@ -540,6 +544,14 @@ QUERIES: Rows = (
     ("tasks?id=%00", 404),
     ("tasks?id=" + "9" * 10_000, 404),
     ("tasks?id=..%2f..%2fetc%2fpasswd", 404),
+    ("subscriptions?limit=200&state=resting", 200),
+    ("subscriptions?limit=201", 400),
+    ("subscriptions?state=__class__", 400),
+    ("subscriptions?q=%00%ff%ed%a0%80", 200),
+    ("subscriptions?q=" + "x" * 501, 400),
+    ("subscriptions?q=" + "x+" * 21, 400),
+    ("subscriptions?after=%00%ff+%ed%a0%80", 200),
+    ("subscriptions?after=" + "9" * 10_000, 400),
     ("methods?seconds=1&step=900", 200),
     ("methods?seconds=0", 400),
     ("methods?step=0", 400),
@@ -734,7 +746,10 @@ async def test_files_of_the_page_are_for_the_page() -> None:
 
 AUTHORITY = trustme.CA()
 RESOURCE = "https://me.example"
-ALLOWED = {"stop": STOP, "end": STOP, "tasks/cancel": STOP, "tasks/answer": TRY, "try?at=/": TRY}
+ALLOWED = dict.fromkeys(("stop", "end", "tasks/cancel", "subscriptions/end", "subscriptions/retry"), STOP) | {
+    "tasks/answer": TRY,
+    "try?at=/": TRY,
+}
 SCOPES: Sequence[str | None] = (
     None, "", VIEW, TRY, STOP, f"{VIEW} {TRY}", f"{VIEW} {STOP}", f"{TRY} {STOP}", f"{VIEW} {TRY} {STOP}", "console",
     "console:*", "CONSOLE:VIEW", "console:views", "admin",

@@ -12,7 +12,7 @@ The door, before anything is read or done:
 - Every answer forbids what it can: `HEADERS`. It is JSON; texts of far ends are strings in it.
 
 Nothing here starts a process or opens a URL. A method is called only by `/api/try`, as `calls` says; tasks are
-cancelled and answered as `tasks` says.
+cancelled and answered as `tasks` says, subscriptions ended and retried as `subscriptions` says.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from msgspec.structs import replace
 
 from ..access import Protection, Verifiers
 from ..channel import Caller
+from ..events.board import SubscriptionState
 from ..jsonrpc.errors import LocalError, RpcError
 from ..jsonrpc.limits import KIB, SERVER, Limits
 from ..jsonrpc.options import CALLABLE, NONE, Rule, check, many
@@ -46,6 +47,7 @@ from .gathering import ConsoleSource
 from .process import ROWS
 from .rows import Ended, TaskDetail
 from .series import SECONDS
+from .subscriptions import ROWS as SUBSCRIPTIONS
 from .tasks import ROWS as TASKS
 from .views import encode, parse_filter
 
@@ -54,7 +56,8 @@ log: logging.Logger = logging.getLogger("dragoman")
 VIEW: Final = "console:view"
 TRY: Final = "console:try"
 STOP: Final = "console:stop"
-"""The scopes: to look, to call methods and answer tasks from the page, to stop calls and tasks and end connections."""
+"""The scopes: to look, to call methods and answer tasks from the page; to stop calls and tasks, end connections and
+subscriptions, and retry these."""
 HEADERS: Final[Lines] = (
     ("Content-Security-Policy", CONTENT_SECURITY_POLICY),
     ("Cache-Control", "no-store"),
@@ -66,8 +69,9 @@ HEADERS: Final[Lines] = (
 LIMITS: Final = SERVER.but(message_size=64 * KIB, send_queue=64 * KIB, channels=100, kept_bytes=8 * 1024 * KIB)
 """The bounds under which it is served: `listen(url, {"": console}, Options(limits=LIMITS))`."""
 IDS: Final = 1_000
-"""Calls or connections that one request ends."""
+"""Calls, connections, tasks or subscriptions that one request is about."""
 STATUSES: Final[tuple[str, ...]] = get_args(Status)
+STATES: Final[tuple[str, ...]] = get_args(SubscriptionState)
 NO_SECRET: Final = "This needs the secret that was printed when the server started, as a bearer token"
 SOURCE: Final = Rule(lambda value: hasattr(value, "tick") and hasattr(value, "look"), "a ConsoleSource")
 SECRET: Final = Rule(
@@ -153,12 +157,15 @@ class Console(HttpAlone):
             "/api/catalog": self._catalog,
             "/api/machine": self._machine,
             "/api/tasks": self._tasks_of,
+            "/api/subscriptions": self._subscriptions_of,
         }
         self._post: Mapping[str, tuple[str, Callable[[HttpRequest], Awaitable[object]]]] = {
             "/api/stop": (STOP, lambda request: self._order(request, source.kill)),
             "/api/end": (STOP, lambda request: self._order(request, source.end)),
             "/api/tasks/cancel": (STOP, lambda request: self._order(request, source.cancel_task)),
             "/api/tasks/answer": (TRY, self._answer_task),
+            "/api/subscriptions/end": (STOP, lambda request: self._order(request, source.end_subscription)),
+            "/api/subscriptions/retry": (STOP, lambda request: self._order(request, source.retry_subscription)),
         }
         """By path: the scope that it needs, and what it does."""
 
@@ -317,6 +324,16 @@ class Console(HttpAlone):
         found = await self._source.tasks(wanted, None if before is None else _time(before), limit)
         if found is None:
             raise _Refused(404, "Nothing that is served here has tasks")
+        return found
+
+    async def _subscriptions_of(self, query: dict[str, str], caller: Caller) -> object:
+        state, limit = query.get("state", ""), _whole(query, "limit", 100, 1, SUBSCRIPTIONS)
+        if state not in ("", *STATES):
+            raise _Refused(400, f"state is one of {', '.join(STATES)}")
+        wanted: Any = state or None
+        found = await self._source.subscriptions(wanted, query.get("q", ""), query.get("after", ""), limit)
+        if found is None:
+            raise _Refused(404, "Nothing that is served here has events")
         return found
 
     async def _task(self, id: str, caller: Caller) -> TaskDetail:

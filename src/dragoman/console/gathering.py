@@ -14,6 +14,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import replace
 
 from ..channel import Caller
+from ..events.board import EventSubscription, SubscriptionState
 from ..jsonrpc.errors import RpcError
 from ..jsonrpc.messages import ErrorObject
 from ..repeats import Repeats
@@ -42,13 +43,15 @@ from .rows import (
     MethodSeconds,
     ProcessReport,
     ServedRow,
+    SubscriptionRows,
     TaskDetail,
     TaskRow,
     TaskRows,
     Tick,
 )
+from .subscriptions import check_place, no_subscription, read_words
 from .tasks import no_task
-from .views import merge_tasks, method_rows, parse_filter, sum_methods
+from .views import merge_subscriptions, merge_tasks, method_rows, parse_filter, sum_methods
 
 repeats: Repeats = Repeats(logging.getLogger("dragoman"))
 
@@ -60,8 +63,8 @@ LATEST: Final = 0.5
 """Seconds between two such questions at most."""
 FAR: Final = 1.0
 """Seconds between two questions of the feed to processes over a bus: it carries other things, too."""
-_OWN: Final = 30
-"""Characters of the number of a call or connection in its process, or of a task's name there."""
+_OWN: Final = 60
+"""Characters of the number of a call or connection in its process, or of the name of a task or subscription there."""
 
 snapshot: Callable[[bytes], list[MetricFamily]] = msgspec.json.Decoder(list[MetricFamily]).decode
 """What a worker's report says."""
@@ -153,6 +156,20 @@ class ConsoleSource(Protocol):
     async def answer_task(self, id: str, answers: Mapping[str, Any], by: str) -> None:
         """Answer questions of a task, by their keys. `by`: who does it. RpcError if they do not wait any more."""
 
+    async def subscriptions(
+        self, state: SubscriptionState | None, words: str, after: str, limit: int
+    ) -> SubscriptionRows | None:
+        """The subscriptions to events that are in this state (None: any), and whose id, type, receiver and caller hold
+        all words, in the order of their types; None where nothing that is served has any. `after`: only those behind
+        the place that a page has as its `after`; "": from the first. Raises LocalError for too many words, and for what
+        is no place."""
+
+    async def end_subscription(self, id: str, by: str) -> None:
+        """End a subscription. `by`: who does it. RpcError if there is none."""
+
+    async def retry_subscription(self, id: str, by: str) -> None:
+        """Try the event that a receiver did not accept again at once. `by`: who does it. RpcError if there is none."""
+
     async def machine(self) -> Machines:
         """The processes, that of the console first."""
 
@@ -227,6 +244,20 @@ class OwnConsole:
     async def answer_task(self, id: str, answers: Mapping[str, Any], by: str) -> None:
         """Answer questions of a task."""
         await self._process.tasks.answer(id, answers, by)
+
+    async def subscriptions(
+        self, state: SubscriptionState | None, words: str, after: str, limit: int
+    ) -> SubscriptionRows | None:
+        """The subscriptions to the events of what is served here."""
+        return await self._process.subscriptions.list_subscriptions(state, words, after, limit)
+
+    async def end_subscription(self, id: str, by: str) -> None:
+        """End a subscription."""
+        await self._process.subscriptions.end(id, by)
+
+    async def retry_subscription(self, id: str, by: str) -> None:
+        """Try the event that a receiver did not accept again at once."""
+        await self._process.subscriptions.retry(id, by)
 
     async def machine(self) -> Machines:
         """This process."""
@@ -367,7 +398,7 @@ class GatheredConsole:
         runs it does."""
         found = await self._ask("tasks", [status, before, limit], list[TaskRows])
         pages = [
-            replace(page, tasks=[_task_of(key, one) for one in page.tasks])
+            replace(page, tasks=[_kept_of(key, one) for one in page.tasks])
             for key, those in found.items()
             for page in those
         ]
@@ -377,7 +408,7 @@ class GatheredConsole:
         """All of a task, from the process that has listed it."""
         key, _, own = id.partition(":")
         found = await self._ask_one(key, "task", [own[:_OWN]], list[TaskDetail]) if own else []
-        return _task_of(key, found[0]) if found else None
+        return _kept_of(key, found[0]) if found else None
 
     async def cancel_task(self, id: str, by: str) -> None:
         """Request the cancellation of a task, in the process that has listed it."""
@@ -386,6 +417,28 @@ class GatheredConsole:
     async def answer_task(self, id: str, answers: Mapping[str, Any], by: str) -> None:
         """Answer questions of a task, in the process that has listed it."""
         await self._order("answer_task", id, by, no_task(id), answers)
+
+    async def subscriptions(
+        self, state: SubscriptionState | None, words: str, after: str, limit: int
+    ) -> SubscriptionRows | None:
+        """The subscriptions to the events of all of them."""
+        check_place(after)
+        read_words(words)  # its error is ours
+        found = await self._ask("subscriptions", [state, words, after, limit], list[SubscriptionRows])
+        pages = [
+            replace(page, subscriptions=[_kept_of(key, one) for one in page.subscriptions])
+            for key, those in found.items()
+            for page in those
+        ]
+        return merge_subscriptions(pages, limit) if pages else None
+
+    async def end_subscription(self, id: str, by: str) -> None:
+        """End a subscription, by the process that has listed it."""
+        await self._order("end_subscription", id, by, no_subscription(id))
+
+    async def retry_subscription(self, id: str, by: str) -> None:
+        """Try the event that a receiver did not accept again, by the process that has listed its subscription."""
+        await self._order("retry_subscription", id, by, no_subscription(id))
 
     async def machine(self) -> Machines:
         """The processes; with workers their supervisor first."""
@@ -523,10 +576,11 @@ def _row_of(key: str, row: EndedCall) -> EndedCall:
     return replace(row, id=_id_of(key, row.id), parent=_id_of(key, row.parent))
 
 
-Row = TypeVar("Row", bound=TaskRow)
+Row = TypeVar("Row", TaskRow, TaskDetail, EventSubscription)
 
 
-def _task_of(key: str, row: Row) -> Row:
+def _kept_of(key: str, row: Row) -> Row:
+    """Return the row of what is kept in a store, as a process that reads this lists it."""
     return replace(row, id=_id_of(key, row.id), worker=key if row.here else "")
 
 

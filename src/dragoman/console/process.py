@@ -1,5 +1,5 @@
-"""What the console knows of one process, and does in it, on the loop that serves. But for tasks, which may be kept
-elsewhere, all of it is synchronous.
+"""What the console knows of one process, and does in it, on the loop that serves. But for tasks and subscriptions,
+which may be kept elsewhere, all of it is synchronous.
 
 `worker_service` answers a supervisor that asks for it over a control pipe, and the consoles of others that share a bus.
 """
@@ -22,6 +22,7 @@ from msgspec import Raw
 from msgspec.structs import asdict, replace
 
 from ..channel import Caller, Identity, Servable
+from ..events.board import SubscriptionState
 from ..jsonrpc.errors import RpcError
 from ..jsonrpc.limits import SERVER
 from ..net.urls import mask_url
@@ -50,6 +51,7 @@ from .rows import (
     ServedRow,
     Tick,
 )
+from .subscriptions import OperatedSubscriptions
 from .tasks import OperatedTasks
 from .views import encode, pick_calls, pick_messages
 
@@ -94,6 +96,8 @@ class ProcessConsole:
         """The calls that are made from the page."""
         self.tasks: OperatedTasks = OperatedTasks(served, arguments=messages is not None)
         """The tasks of what is served: their arguments are shown where messages are."""
+        self.subscriptions: OperatedSubscriptions = OperatedSubscriptions(served, arguments=messages is not None)
+        """The subscriptions to events of what is served."""
         self._served = served
         self._sources = sources
         self._began = monotonic()
@@ -294,6 +298,7 @@ def worker_service(console: ProcessConsole, metrics: Metrics, key: str) -> Servi
 
     service.method(inline=True, name="end")(console.end)
     _add_tasks(service, console.tasks)
+    _add_subscriptions(service, console.subscriptions)
     return service
 
 
@@ -315,6 +320,18 @@ def _add_tasks(service: Service, operated: OperatedTasks) -> None:
     @service.method
     async def answer_task(id: str, by: str, answers: dict[str, Any]) -> None:
         await operated.answer(id, answers, by)
+
+
+def _add_subscriptions(service: Service, operated: OperatedSubscriptions) -> None:
+    """Answer for the subscriptions to events of this process."""
+
+    @service.method
+    async def subscriptions(state: SubscriptionState | None, words: str, after: str, limit: int) -> Raw:
+        found = await operated.list_subscriptions(state, words, after, limit)
+        return Raw(encode([] if found is None else [found]))
+
+    service.method(name="end_subscription")(operated.end)
+    service.method(name="retry_subscription")(operated.retry)
 
 
 def _described(one: Describes) -> bytes:

@@ -7,6 +7,7 @@ from typing import Final
 
 from msgspec import Raw, Struct
 
+from ..events.board import EventCounts, EventSubscription, KeptSubscriptions
 from ..observer import Connection, Direction, Kind
 from ..tasks.record import Status
 from ..telemetry.figures import MetricFamily
@@ -144,6 +145,17 @@ class TaskRows(Struct, frozen=True, kw_only=True):
     tasks: list[TaskRow]
     before: float | None = None
     away: list[str] = []
+
+
+class SubscriptionRows(Struct, frozen=True, kw_only=True):
+    """Subscriptions to events, in the order of their types. `after`: the place behind which the next page begins, None:
+    there is none; `away`: servers whose subscriptions cannot be read now; `kept`: by store."""
+
+    subscriptions: list[EventSubscription]
+    after: str | None = None
+    away: list[str] = []
+    kept: dict[str, KeptSubscriptions] = {}
+    counts: EventCounts = EventCounts()
 
 
 class TaskDetail(TaskRow, frozen=True, kw_only=True, omit_defaults=True):

@@ -13,7 +13,6 @@ Rules:
 from __future__ import annotations
 
 import hashlib
-import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
@@ -24,19 +23,16 @@ from msgspec.structs import asdict
 
 from ..jsonrpc.errors import RpcError
 from ..jsonrpc.limits import KIB
-from ..observer import HasBoards
-from ..repeats import Repeats
 from ..rpc.tracing import SECRETS, masking
 from ..store.contract import StoreLost
 from ..tasks.contract import TaskBoard, TasksFull
 from ..tasks.record import Status, TaskRecord
 from .board import LONGEST, NOT_KILLED, log_act
+from .boards import boards_of, reach, warn_away
 from .messages import CALLED, WHOLE
 from .recorder import is_tool_error
 from .rows import TaskDetail, TaskRow, TaskRows
 from .views import mask, merge_tasks
-
-repeats: Repeats = Repeats(logging.getLogger("dragoman"))
 
 T = TypeVar("T")
 
@@ -76,10 +72,8 @@ class OperatedTasks:
         """The ids of tasks that were listed, by the names that the console gives them."""
 
     def _boards(self) -> Iterable[TaskBoard]:
-        """Return each board once: one object may be served at several paths."""
-        served = {id(one): one for one in self._served().values() if isinstance(one, HasBoards)}
-        boards = (board for one in served.values() for board in one.boards() if isinstance(board, TaskBoard))
-        return {(board.server, board.runner): board for board in boards}.values()
+        boards = (one for one in boards_of(self._served()) if isinstance(one, TaskBoard))
+        return {(one.server, one.runner): one for one in boards}.values()
 
     async def list_recent(self, status: Status | None, before: float | None, limit: int) -> TaskRows | None:
         """Return tasks, the newest first; None where nothing that is served has any. `before`: only those that were
@@ -89,8 +83,7 @@ class OperatedTasks:
             try:
                 found = await board.list_recent(status, before, min(limit, ROWS))
             except StoreLost as error:
-                repeats.warning("tasks of %s cannot be shown: %s", board.server, error)
-                pages.append(TaskRows(tasks=[], away=[board.server[:LONGEST]]))
+                pages.append(TaskRows(tasks=[], away=[warn_away("tasks", board.server, error)]))
                 continue
             rows = [self._row(one, board, MESSAGE) for one in found.records]
             pages.append(TaskRows(tasks=rows, before=found.before))
@@ -216,10 +209,7 @@ def _one_line(question: Raw) -> Raw:
 async def _do(work: Awaitable[T], board: TaskBoard) -> T:
     """Return what a board does. RpcError where its store is away or full."""
     try:
-        return await work
-    except StoreLost as error:
-        repeats.warning("tasks of %s cannot be reached: %s", board.server, error)
-        raise RpcError.of(NOT_KILLED, f"the tasks of {board.server[:LONGEST]} cannot be reached now") from error
+        return await reach(work, "tasks", board.server)
     except TasksFull as error:
         raise RpcError.of(NOT_KILLED, f"{error}") from error
 

@@ -15,10 +15,12 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import asdict
 
+from ..events.board import EventCounts, EventSubscription
 from ..jsonrpc.errors import LocalError
 from ..rpc.tracing import SECRETS
-from .rows import FAILED, EndedCall, MessageRow, MethodRow, MethodSeconds, TaskRow, TaskRows
+from .rows import FAILED, EndedCall, MessageRow, MethodRow, MethodSeconds, SubscriptionRows, TaskRow, TaskRows
 from .series import percentile
 
 LONGEST: Final = 500
@@ -50,6 +52,7 @@ _secret = re.compile("|".join("[-_]*".join(word) for word in SECRETS), re.IGNORE
 
 Fits: TypeAlias = Callable[[Any], bool]
 T = TypeVar("T")
+H = TypeVar("H", TaskRow, EventSubscription)
 
 
 def mask(text: str) -> str:
@@ -180,21 +183,64 @@ def method_rows(methods: Iterable[MethodSeconds]) -> list[MethodRow]:
     return sorted(rows, key=lambda row: (-row.count, row.service, row.method, row.target))
 
 
-def merge_tasks(pages: Iterable[TaskRows], limit: int) -> TaskRows:
-    """Return one page of several: a task that is in more than one is listed once, as the process that runs it does.
-    What is older than the end of a page that others follow is left out: it would stand before those."""
-    pages = list(pages)
-    end = max((one.before for one in pages if one.before is not None), default=None)
-    found: dict[str, TaskRow] = {}
-    for row in (row for one in pages for row in one.tasks if end is None or row.created >= end):
-        known = found.get(name := row.id.rpartition(":")[2])
-        if known is None or (row.here and not known.here):
+def _merge(
+    rows: Iterable[H], ends: Iterable[Any], limit: int, place: Callable[[H], Any], same: Callable[[H], object]
+) -> tuple[list[H], Any]:
+    """Return the rows of one page out of those of several, in the order of their places, and the place of its end where
+    others follow. `ends`: those of the pages that others follow; what is behind one of them is left out: it would stand
+    before those. `same`: what is equal of rows that are the same: of these the one of its own process is taken. Rows at
+    the place of the end are on the page, also those above the limit: the next page begins behind it."""
+    end = min(ends, default=None)
+    found: dict[object, H] = {}
+    for row in rows:
+        known = found.get(name := same(row))
+        if (end is None or place(row) <= end) and (known is None or (row.here and not known.here)):
             found[name] = row
-    rows = sorted(found.values(), key=lambda row: -row.created)
-    if len(rows) > limit:
-        rows = rows[:limit]
-        end = rows[-1].created
-    return TaskRows(tasks=rows, before=end, away=sorted({name for one in pages for name in one.away}))
+    merged = sorted(found.values(), key=place)
+    if len(merged) > limit:
+        end = place(merged[limit - 1])
+        merged = [row for row in merged if place(row) <= end]
+    return merged, end
+
+
+def _own(id: str) -> str:
+    """Return the id that something has in its process."""
+    return id.rpartition(":")[2]
+
+
+def merge_tasks(pages: Iterable[TaskRows], limit: int) -> TaskRows:
+    """Return one page of several: a task that is in more than one is listed once, as the process that runs it does."""
+    pages = list(pages)
+    rows, end = _merge(
+        (row for one in pages for row in one.tasks),
+        (-one.before for one in pages if one.before is not None),
+        limit,
+        lambda row: -row.created,
+        lambda row: _own(row.id),
+    )
+    away = sorted({name for one in pages for name in one.away})
+    return TaskRows(tasks=rows, before=None if end is None else -end, away=away)
+
+
+def merge_subscriptions(pages: Iterable[SubscriptionRows], limit: int) -> SubscriptionRows:
+    """Return one page of several: a subscription that is in more than one, since they share a store, is listed once, as
+    the process that delivers its events does."""
+    pages = list(pages)
+    rows, end = _merge(
+        (row for one in pages for row in one.subscriptions),
+        (tuple(one.after.rsplit(" ", 1)) for one in pages if one.after is not None),
+        limit,
+        lambda row: (row.name, _own(row.id)),
+        lambda row: (row.store, _own(row.id)),
+    )
+    counts = [asdict(one.counts) for one in pages]
+    return SubscriptionRows(
+        subscriptions=rows,
+        after=None if end is None else " ".join(end),
+        away=sorted({name for one in pages for name in one.away}),
+        kept={store: kept for one in pages for store, kept in one.kept.items()},
+        counts=EventCounts(**{name: sum(one[name] for one in counts) for name in EventCounts.__struct_fields__}),
+    )
 
 
 def encode(value: object) -> bytes:

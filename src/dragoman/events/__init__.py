@@ -2,7 +2,8 @@
 emitted, and hands them to those who deliver them: `rpc.service_events` to peers of a service, `mcp.extensions.events`
 to clients of MCP.
 
-`catalog` has event types, `outbox` keeps events in a file or in memory, `limits` has the bounds.
+`catalog` has event types, `outbox` keeps events in a file or in memory, `limits` has the bounds, `board` is what an
+operator may see and do.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ import asyncio
 import os
 import re
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from hashlib import sha256
 from typing import Any, Final, TypeAlias
@@ -30,6 +30,7 @@ from msgspec.structs import astuple, replace
 from ..jsonrpc.errors import LocalError
 from ..store.contract import StoreLost
 from ..store.database import IN_MEMORY, Database
+from .board import KeptSubscriptions, SubscriptionState
 from .limits import EventLimits
 
 LEASE: Final = 15.0
@@ -97,7 +98,12 @@ class SubscriptionRecord(Struct, frozen=True, kw_only=True):
     error: str | None = None
     """Why the last attempt failed."""
     changed: int = 0
-    """Grows with each change by a client."""
+    """Grows with each change by a client, or by the operator."""
+
+    @property
+    def state(self) -> SubscriptionState:
+        """What becomes of its next event."""
+        return "resting" if not self.active else "retrying" if self.attempts else "active"
 
     def __repr__(self) -> str:
         return f"<subscription {self.id} to {self.name}>"  # URL, secrets and identity are not for logs
@@ -110,6 +116,11 @@ _FIELDS: Final = SubscriptionRecord.__struct_fields__
 _COLUMNS: Final = ", ".join(_FIELDS)
 _PUT: Final = f"INSERT OR REPLACE INTO subscriptions ({_COLUMNS}) VALUES ({', '.join('?' * len(_FIELDS))})"
 _GET: Final = f"SELECT {_COLUMNS} FROM subscriptions"
+_STATES: Final[dict[SubscriptionState, str]] = {
+    "active": "active AND NOT attempts",
+    "retrying": "active AND attempts",
+    "resting": "NOT active",
+}
 _TABLES: Final = (
     "CREATE TABLE IF NOT EXISTS about (key TEXT PRIMARY KEY, value TEXT NOT NULL)",
     (
@@ -177,9 +188,10 @@ class Outbox:
         self._path = path_of(url)
         self._limits = limits
         self._db = Database(self._path, _prepare, what=f"events in {url}", size=limits.file_size)
-        self._epoch: str = self._db.read(
+        self.epoch: str = self._db.read(
             lambda db: db.execute("SELECT value FROM about WHERE key = 'epoch'").fetchone()
         )[0]
+        """What no other outbox has."""
         self._marks: dict[str, str] = {}
 
     def __repr__(self) -> str:
@@ -261,7 +273,7 @@ class Outbox:
         """Return the cursor of a client that has all events up to this one."""
         mark = self._marks.get(name)
         if mark is None:
-            mark = self._marks[name] = sha256(f"{self._epoch} {name}".encode()).hexdigest()[:12]
+            mark = self._marks[name] = sha256(f"{self.epoch} {name}".encode()).hexdigest()[:12]
         return f"{mark}.{number:013x}"
 
     def number_of(self, name: str, cursor: str) -> int | None:
@@ -301,11 +313,7 @@ class Outbox:
                 self._check_room(db, account, now)
             record = edit(found)
             if record is not None:
-                [(changed,)] = db.execute(
-                    "UPDATE about SET value = value + 1 WHERE key = 'changed' RETURNING CAST(value AS INTEGER)"
-                ).fetchall()
-                record = replace(record, changed=changed)
-                db.execute(_PUT, astuple(record))
+                record = _put_anew(db, record)
             return record
 
         return await self._db.write(work)
@@ -340,6 +348,22 @@ class Outbox:
 
         return await self._db.write(work)
 
+    async def retry(self, id: str, now: float) -> bool:
+        """Let the event that a receiver did not accept be due now, also of a subscription that rests; False if there is
+        no such event."""
+
+        def work(db: sqlite3.Connection) -> bool:
+            found = _found(db, id)
+            if found is None or found.expires <= now or (found.active and not found.attempts):
+                return False
+            if found.active:
+                _put_anew(db, replace(found, due=now))
+            else:
+                _put_anew(db, replace(found, active=True, attempts=0, abandoned=0, due=0.0))
+            return True
+
+        return await self._db.write(work)
+
     async def remove(self, id: str) -> bool:
         """End a subscription; False if there is none."""
         return await self._db.write(lambda db: db.execute("DELETE FROM subscriptions WHERE id = ?", (id,)).rowcount > 0)
@@ -354,6 +378,34 @@ class Outbox:
     def count(self) -> int:
         """Return the number of subscriptions."""
         return int(self._db.read(lambda db: db.execute("SELECT count(*) FROM subscriptions").fetchone())[0])
+
+    def list_subscriptions(
+        self, state: SubscriptionState | None, words: Sequence[str], after: tuple[str, str], limit: int, now: float
+    ) -> list[SubscriptionRecord]:
+        """Return subscriptions in the order of their types and ids, those that follow this type and id. `words`: each
+        is in the id, the type, the receiver or the account, in upper or lower case."""
+        held = "lower(id || char(10) || name || char(10) || origin || char(10) || account)"
+        where = " AND ".join(
+            [
+                "expires > ?",
+                "(name, id) > (?, ?)",
+                *([_STATES[state]] if state else []),
+                *[f"instr({held}, ?)"] * len(words),
+            ]
+        )
+        values = (now, *after, *(word.lower() for word in words), limit)
+        rows = self._db.read(
+            lambda db: db.execute(f"{_GET} WHERE {where} ORDER BY name, id LIMIT ?", values).fetchall()
+        )
+        return [_record(row) for row in rows]
+
+    def count_states(self, now: float) -> KeptSubscriptions:
+        """Return how many subscriptions there are, and how many of them are in trouble."""
+        states = ", ".join(f"count(CASE WHEN {_STATES[one]} THEN 1 END)" for one in ("retrying", "resting"))
+        count, retrying, resting = self._db.read(
+            lambda db: db.execute(f"SELECT count(*), {states} FROM subscriptions WHERE expires > ?", (now,)).fetchone()
+        )
+        return KeptSubscriptions(subscriptions=count, retrying=retrying, resting=resting)
 
     def ids(self) -> set[str]:
         """Return the ids of all subscriptions."""
@@ -481,6 +533,16 @@ def _size(db: sqlite3.Connection, name: str, after: int, upto: int) -> int:
         (name, after, upto),
     ).fetchone()[0]
     return found
+
+
+def _put_anew(db: sqlite3.Connection, record: SubscriptionRecord) -> SubscriptionRecord:
+    """Keep a subscription so that the process which delivers looks at it anew; return it as it is then."""
+    [(changed,)] = db.execute(
+        "UPDATE about SET value = value + 1 WHERE key = 'changed' RETURNING CAST(value AS INTEGER)"
+    ).fetchall()
+    record = replace(record, changed=changed)
+    db.execute(_PUT, astuple(record))
+    return record
 
 
 def _found(db: sqlite3.Connection, id: str) -> SubscriptionRecord | None:

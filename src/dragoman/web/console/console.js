@@ -6,6 +6,7 @@ import "./timeline.js";
 import "./methods.js";
 import "./server.js";
 import * as messages from "./messages.js";
+import * as subscriptions from "./subscriptions.js";
 import * as tasks from "./tasks.js";
 import { Sure, view, typed } from "./parts.js";
 
@@ -29,8 +30,7 @@ function show() {
 async function look(tries) {
   if (tries) await (await import("./try.js")).open();
   else for (const name of ["docs", "history"]) views.delete(name);
-  if (await ask("tasks?limit=1").catch(() => null)) tasks.open();
-  if (await ask("messages?limit=1").catch(() => null)) messages.open();
+  for (const [name, { open }] of Object.entries({ tasks, subscriptions, messages })) if (await ask(`${name}?limit=1`).catch(() => null)) open();
   show();
 }
 

@@ -6,7 +6,7 @@ import { view, words, hasAll, Panel, plain, sure, seconds, bytes, millis, nameOf
 const MOST = { listed: 200, named: 10 };
 const STOP = "console:stop";
 
-const tile = (name, value, bad) => html`<div class=${`tile ${bad ? "bad" : ""}`}><dt>${name}</dt><dd>${value}</dd></div>`;
+export const tile = (name, value, bad) => html`<div class=${`tile ${bad ? "bad" : ""}`}><dt>${name}</dt><dd>${value}</dd></div>`;
 const full = ({ file, line, function: named }) => html`<code>${short(file, 300)}:${line} <b>${short(named, 120)}</b></code>`;
 
 // The last lines of a path: what is in sight of a narrow column.

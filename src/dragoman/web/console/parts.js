@@ -1,6 +1,6 @@
 // What the console's views share: numbers as words, the range of time that the timeline sets, tables, dialogs.
-import { filter } from "./door.js";
-import { html, store, useState, useEffect, useLayoutEffect, useRef, useId, hrefOf, button, small, fault, short, isObject } from "../kit.js";
+import { ask, filter, useAsked } from "./door.js";
+import { html, store, useState, useEffect, useLayoutEffect, useRef, useId, hrefOf, button, small, fault, short, list, isObject } from "../kit.js";
 
 export const view = (...inner) => html`<main id="main" tabindex="-1" class="wide">${inner}</main>`;
 export const typed = (event) => event.currentTarget.value;
@@ -59,6 +59,18 @@ export function Panel({ label, head, tools, close, children }) {
     return () => before.focus();
   }, []);
   return html`<section class="detail" aria-label=${label} onKeyDown=${(event) => event.key === "Escape" && close()}><div class="bar"><h2 tabindex="-1" ref=${title}>${head}</h2>${tools}${small("Close", close)}</div>${children}</section>`;
+}
+
+// Rows that a store keeps, in pages: the first is asked for again and again, the others by `next`, if there are more.
+// `name`: of the rows in an answer; `end`: of the place from which the next page follows.
+export function usePages(path, name, end) {
+  const [found, wrong, again] = useAsked(path, 2);
+  const [rest, setRest] = useState();
+  useEffect(() => setRest(), [path]);
+  const all = [...new Map([...list(rest?.rows), ...list(found?.[name])].map((one) => [(one.store ?? "") + one.id.split(":").pop(), one])).values()];
+  const at = (rest ?? found)?.[end];
+  const next = () => ask(`${path}&${end}=${encodeURIComponent(at)}`).then((page) => setRest({ rows: [...list(rest?.rows), ...page[name]], [end]: page[end] }), ({ message }) => setRest({ rows: list(rest?.rows), [end]: at, wrong: message }));
+  return { found, wrong: wrong || rest?.wrong, again, all, next: at != null && all.length < 2_000 && next };
 }
 
 // -- tables

@@ -2,9 +2,8 @@
 import { html, addView, useState, useEffect, useRef, button, small, pick, box, note, fault, short, count, list, Long } from "../kit.js";
 import { ask, may, now, useAsked } from "./door.js";
 import { order, Done } from "./now.js";
-import { view, words, hasAll, Panel, Rows, facts, seconds, clock, exact, range, within, Range } from "./parts.js";
+import { view, words, hasAll, Panel, Rows, facts, seconds, clock, exact, usePages, range, within, Range } from "./parts.js";
 
-const MOST = { page: 100, listed: 2_000 };
 const STATES = { working: "◌ working", input_required: "? asks", completed: "✔ completed", failed: "✖ failed", cancelled: "◼ cancelled" };
 const KINDS = { input_required: "warn", failed: "fault" };
 const ENDED = ["completed", "failed", "cancelled"];
@@ -59,24 +58,19 @@ const columns = (time) => [
 
 function Tasks() {
   const [state, setState] = useState(0);
-  const path = `tasks?limit=${MOST.page}&status=${["", ...Object.keys(STATES)][state]}`;
-  const [found, wrong, again] = useAsked(path, 2);
-  const [older, setOlder] = useState();
+  const path = `tasks?limit=100&status=${["", ...Object.keys(STATES)][state]}`;
+  const { found, wrong, again, all, next } = usePages(path, "tasks", "before");
   const [opened, open] = useState();
   const [value, setValue] = useState("");
   const [done, setDone] = useState();
   const at = range.use();
   const time = now.use().time || Date.now() / 1000;
-  useEffect(() => setOlder(), [path]);
-  const all = [...new Map([...list(older?.tasks), ...list(found?.tasks)].map((one) => [one.id.split(":").pop(), one])).values()].sort((a, b) => b.created - a.created);
-  const shown = all.filter((one) => within(at, one.created, hasEnded(one) ? one.updated : time) && hasAll(value, textsOf(one)));
-  const before = (older ?? found)?.before;
-  const more = () => ask(`${path}&before=${before}`).then((next) => setOlder({ tasks: [...list(older?.tasks), ...next.tasks], before: next.before }), ({ message }) => setOlder({ tasks: list(older?.tasks), before, wrong: message }));
-  return view(html`<h1>Tasks</h1><${Range} words="Tasks that were there then are shown." />${(wrong || older?.wrong) && fault(wrong || older.wrong)}${list(found?.away).map((name) => html`<p class="warn">The tasks of ${short(name, 100)} cannot be read now.</p>`)}
+  const shown = all.sort((a, b) => b.created - a.created).filter((one) => within(at, one.created, hasEnded(one) ? one.updated : time) && hasAll(value, textsOf(one)));
+  return view(html`<h1>Tasks</h1><${Range} words="Tasks that were there then are shown." />${wrong && fault(wrong)}${list(found?.away).map((name) => html`<p class="warn">The tasks of ${short(name, 100)} cannot be read now.</p>`)}
   <${Done} done=${done?.all} said=${done?.said} clear=${() => setDone()} />
   <div class="bar">${words(value, setValue)}<label class="by">State ${pick(["any", ...Object.values(STATES)], state, setState)}</label></div>
   ${opened && html`<${Detail} key=${opened.id} row=${opened} close=${() => open()} put=${(all, said) => setDone({ all, said })} again=${again} />`}
-  <p class="note" role="status">${found || wrong ? count(shown.length, "task") : "◌ Looking…"}. ${before != null && all.length < MOST.listed && small("Older ones", more)}</p>
+  <p class="note" role="status">${found || wrong ? count(shown.length, "task") : "◌ Looking…"}. ${next && small("Older ones", next)}</p>
   <${Rows} label="Tasks, the newest first" columns=${columns(time)} rows=${shown} keyOf=${(one) => one.id} open=${open} opened=${opened?.id} />`);
 }
 

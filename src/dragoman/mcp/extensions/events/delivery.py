@@ -139,6 +139,8 @@ class Deliverer:
         self._retries = tuple(retries)
         self._measures = measures
         self._owner = os.urandom(16).hex()
+        self.leads: bool = False
+        """Whether this process has the lease, and so delivers."""
         self.woken: asyncio.Event = asyncio.Event()
         """Set it when something was emitted or subscribed."""
         self._watches: dict[str, _Watch] = {}
@@ -166,7 +168,8 @@ class Deliverer:
                 now = self._clock.now()
                 try:
                     if renewed is None or not 0 <= now - renewed < LEASE / 3:
-                        if not await self._outbox.lead(WORK, self._owner, now):
+                        self.leads = await self._outbox.lead(WORK, self._owner, now)
+                        if not self.leads:
                             await self._yield()
                             renewed = None
                             await self._clock.wait(
@@ -203,7 +206,13 @@ class Deliverer:
         self._again.clear()
         self._changed = 0
 
+    def position_of(self, id: str) -> int:
+        """Return the number of an event up to which a subscription is to be sent none; 0: not known here."""
+        watch = self._watches.get(id)
+        return 0 if watch is None else watch.position
+
     async def _stop(self) -> None:
+        self.leads = False
         await self._finish()
         with contextlib.suppress(StoreLost, DatabaseFull):
             await self._outbox.advance(self._moved)
@@ -409,7 +418,7 @@ class Deliverer:
                         self._move(watch, position)
                     return
                 try:
-                    delivery = _Delivery(record, self._keys, now)
+                    delivery = SubscriptionSigner(record, self._keys, now)
                 except (Unreadable, ValueError) as error:
                     repeats.error("events are not delivered: %s", error)
                     watch.resting = True
@@ -447,7 +456,7 @@ class Deliverer:
         return None, position, False
 
     async def _tell_gap(
-        self, watch: _Watch, delivery: _Delivery, connection: ReceiverConnection, position: int
+        self, watch: _Watch, delivery: SubscriptionSigner, connection: ReceiverConnection, position: int
     ) -> None:
         """Skip events that are not kept any more. A client of the SEP is told so, once."""
         self._measures.abandoned += 1
@@ -461,18 +470,20 @@ class Deliverer:
             body = msgspec.json.encode(Gap(self._outbox.cursor(watch.name, position)))
             await connection.post(body, delivery.headers(f"msg_gap_{os.urandom(12).hex()}", body))
 
-    async def _terminate(self, watch: _Watch, delivery: _Delivery, connection: ReceiverConnection) -> None:
+    async def _terminate(self, watch: _Watch, delivery: SubscriptionSigner, connection: ReceiverConnection) -> None:
         """End the subscription of a caller that may not follow its events any more."""
         logger.info("events %s: the caller of %s may not follow them any more", watch.name, watch.id)
         await self._outbox.remove(watch.id)
         self._forget(watch)
-        if delivery.record.declared:
-            error = ErrorObject(self._codes.forbidden, "Forbidden", {"reason": "access revoked"})
-            body = msgspec.json.encode(Terminated(error))
-            await connection.post(body, delivery.headers(f"msg_terminated_{os.urandom(12).hex()}", body))
+        await post_end(connection, delivery, self._codes, "access revoked")
 
     async def _deliver(
-        self, watch: _Watch, receiver: _Receiver, delivery: _Delivery, connection: ReceiverConnection, event: KeptEvent
+        self,
+        watch: _Watch,
+        receiver: _Receiver,
+        delivery: SubscriptionSigner,
+        connection: ReceiverConnection,
+        event: KeptEvent,
     ) -> bool:
         """Post an event; return whether the one after it may be sent."""
         cursor = self._outbox.cursor(watch.name, event.number)
@@ -542,8 +553,9 @@ def _merged(now: SubscriptionRecord | None, record: SubscriptionRecord) -> Subsc
     )
 
 
-class _Delivery:
-    """What a message to a receiver needs of its subscription. Raises Unreadable if its secret cannot be opened."""
+class SubscriptionSigner:
+    """Signs the messages of a subscription, and has what else they need of it. Raises Unreadable if its secret cannot
+    be opened."""
 
     def __init__(self, record: SubscriptionRecord, keys: Sequence[bytes], now: float) -> None:
         self.record = record
@@ -559,11 +571,23 @@ class _Delivery:
         return sign_headers(self._secrets, id, int(self._now), body) | {SUBSCRIPTION_HEADER: self.record.id}
 
     def message_id(self, event: KeptEvent) -> str:
-        """Return the `webhook-id` of an event: the same with each attempt. For a client of the SEP it is that of the
-        message, which no other subscription has; ChatGPT wants that of the event."""
-        if not self.record.declared:
-            return event.id
-        return f"msg_event_{sha256(f'{self.record.id} {event.id}'.encode()).hexdigest()[:32]}"
+        """Return the `webhook-id` of an event: the same with each attempt."""
+        return message_id(self.record.id, event.id, declared=self.record.declared)
+
+
+def message_id(subscription: str, event: str, *, declared: bool) -> str:
+    """Return the `webhook-id` of an event by the ids of its subscription and its own. For a client of the SEP it is
+    that of the message, which no other subscription has; ChatGPT wants that of the event."""
+    return f"msg_event_{sha256(f'{subscription} {event}'.encode()).hexdigest()[:32]}" if declared else event
+
+
+async def post_end(
+    connection: ReceiverConnection, delivery: SubscriptionSigner, codes: EventCodes, reason: str
+) -> None:
+    """Tell a receiver, once, that its subscription has ended; ChatGPT's profile has no such message."""
+    if delivery.record.declared:
+        body = msgspec.json.encode(Terminated(ErrorObject(codes.forbidden, "Forbidden", {"reason": reason})))
+        await connection.post(body, delivery.headers(f"msg_terminated_{os.urandom(12).hex()}", body))
 
 
 def status_of(record: SubscriptionRecord) -> DeliveryStatus:

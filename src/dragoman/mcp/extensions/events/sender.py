@@ -73,7 +73,7 @@ class WebhookSender:
     ) -> None:
         self.limits = limits
         self.tls = tls
-        self.resolve: Resolve = _look_up if resolve is None else resolve
+        self.resolve: Resolve = look_up if resolve is None else resolve
         try:
             self._allowed = tuple(ip_network(one) for one in allow_private)
         except ValueError as error:
@@ -208,7 +208,7 @@ def _holds(network: IPv4Network | IPv6Network, ip: object) -> bool:
     return ip in network
 
 
-async def _look_up(host: str, port: int) -> list[str]:
+async def look_up(host: str, port: int) -> list[str]:
     """Return the addresses of a host by the system's resolver."""
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(info[4][0]) for info in found))

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from ....access import identity_of
 from ....channel import Caller, Identity
+from ....events.board import EventCounts
 from ....events.catalog import EventArguments, EventDefinition, EventOptions, Mode
 from ....events.clock import Clock
 from ....events.limits import EventLimits
@@ -37,6 +38,7 @@ from ...server.extending.extension import ServerExtension, TopicGrant
 from ...server.extending.home import ServerHome
 from . import model
 from .admission import Admission
+from .board import OutboxBoard
 from .delivery import RETRIES, Deliverer, DeliveryMeasures
 from .model import (
     CODES,
@@ -89,6 +91,8 @@ class _Site(Struct, eq=False):
 
     site: EventSite
     home: ServerHome
+    board: OutboxBoard
+    """The subscriptions of webhooks, for the operator."""
 
 
 class Events(ServerExtension):
@@ -255,7 +259,18 @@ class Events(ServerExtension):
                 measures=self._deliveries,
             )
             site.waiting.add(deliverer.woken)
-            one = _Site(site, home)
+            board = OutboxBoard(
+                home.name,
+                self._box(),
+                deliverer,
+                sender=self._sender,
+                clock=self._clock,
+                keys=self._keys,
+                codes=self._codes,
+                wake=self.publisher.wake,
+                count=self._count,
+            )
+            one = _Site(site, home, board)
             self._sites.append(one)
             delivering = asyncio.create_task(deliverer.run())
             try:
@@ -265,6 +280,7 @@ class Events(ServerExtension):
                 site.wake_here()
                 delivering.cancel()
                 await asyncio.wait([delivering])
+                await board.close()
                 self._sites.remove(one)
 
     def _box(self) -> Outbox:
@@ -279,6 +295,22 @@ class Events(ServerExtension):
             "event_delivery_failures_total": numbers.failed,
             "events_abandoned_total": numbers.abandoned,
         }
+
+    def _count(self) -> EventCounts:
+        found, numbers = self.publisher.measures(), self._deliveries
+        return EventCounts(
+            emitted=int(found["events_emitted_total"]),
+            delivered=numbers.delivered,
+            failed=numbers.failed,
+            abandoned=numbers.abandoned,
+            streams=int(found["event_streams"]),
+        )
+
+    def boards(self) -> Sequence[OutboxBoard]:
+        """Return the subscriptions of webhooks, for the operator."""
+        loop = asyncio.get_running_loop()
+        found = [one.board for one in self._sites if one.site.loop is loop]
+        return sorted(found, key=lambda one: not one.leads)[:1]  # they have the same
 
     # -- what calls need
 

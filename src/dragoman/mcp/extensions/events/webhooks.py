@@ -10,12 +10,10 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import Sequence
 from hmac import compare_digest
 from typing import Final
 
-import msgspec
 from msgspec import UNSET, Raw, UnsetType
 from msgspec.structs import replace
 
@@ -33,15 +31,15 @@ from ...protocol.times import to_iso
 from ...server.context import Context
 from . import model
 from .admission import Admission
+from .challenging import ask_challenge
 from .delivery import status_of
 from .model import EventCodes, Profile, SubscribeEventsParams, SubscribeEventsResult, UnsubscribeEventsParams
 from .sealing import Unreadable, seal, unseal
 from .sender import WebhookSender
-from .signing import read_secret, sign_headers
+from .signing import read_secret
 
 ROTATION: Final = 300.0
 """Seconds for which a secret that was replaced signs, too: as long as a signature is valid."""
-_encode = msgspec.json.Encoder().encode
 
 
 class Webhooks:
@@ -135,17 +133,11 @@ class Webhooks:
 
     async def _verify(self, id: str, key: tuple[str, str], url: Url, secret: str) -> None:
         """Ask a receiver for a challenge that is used once. Raises RpcError if it does not return it."""
-        challenge = secrets.token_urlsafe(32)
-        body = _encode(model.Verification(challenge))
-        headers = sign_headers(secret, f"msg_verification_{secrets.token_hex(12)}", int(self._clock.now()), body)
         connection = self._sender.connect(url)
         try:
-            outcome = await connection.post(body, headers | {model.SUBSCRIPTION_HEADER: id}, wants_body=True)
+            reason = (await ask_challenge(connection, secret, id, self._clock.now())).reason
         finally:
             await connection.close()
-        reason = outcome.reason
-        if reason is None and not _repeats(outcome.body, challenge):
-            reason = "challenge_failed"
         if reason is not None:
             text = f"CallbackEndpointError: the receiver of the webhook did not prove itself ({reason})"
             raise RpcError.of(self._codes.callback, text, {"reason": reason})
@@ -230,12 +222,3 @@ class Webhooks:
             text = "NotFound: there is no such subscription"
             raise RpcError.of(self._codes.not_found, text, {"kind": "subscription"})
         return EmptyResult()
-
-
-def _repeats(body: bytes, challenge: str) -> bool:
-    """Return whether the answer of a receiver repeats the challenge."""
-    try:
-        answer = msgspec.json.decode(body, type=model.VerificationAnswer)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return False
-    return compare_digest(answer.challenge.encode("utf-8", "surrogatepass"), challenge.encode())
