@@ -55,7 +55,10 @@ OF_MCP = (-32020, -32021, -32022)
 """Error codes that only MCP has."""
 HUNG_UP: frozenset[Reason] = frozenset(("hung_up", "reset", "not_websocket", "certificate_wanted"))
 """Why a channel failed whose far end hung up without a word, or with none that is understood."""
-VARIABLES = ("DRAGOMAN_USER", "DRAGOMAN_BEARER", "DRAGOMAN_BUS", "DRAGOMAN_WORKER", "DRAGOMAN_SECRET")
+VARIABLES = (
+    *("DRAGOMAN_USER", "DRAGOMAN_BEARER", "DRAGOMAN_BUS", "DRAGOMAN_WORKER", "DRAGOMAN_SECRET"),
+    "DRAGOMAN_WEBHOOK_SECRET",
+)
 """What the environment may say to dragoman, apart from brokers."""
 HAS_FIX = (": write ", "; write ", ": give ", ": check ", "; use ", "--", "usually at", "served here")
 """Texts in an error that already says how to fix it."""

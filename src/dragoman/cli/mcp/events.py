@@ -1,4 +1,5 @@
-"""`dragoman events`: lists the event types of an MCP server, and follows the events of one (MCP Events, SEP-3415).
+"""`dragoman events`: lists the event types of an MCP server, and follows the events of one (MCP Events, SEP-3415);
+`send` is another command.
 
 Rules: an event is a line, of its time, type and data; with `--json` an object, of `id`, `name`, `timestamp`, `data` and
 what else is known of it. Where to go on is said on stderr at the end.
@@ -38,6 +39,7 @@ Examples:
   dragoman events shop.py orders.shipped            one type in detail
   dragoman events http://127.0.0.1:8000/mcp orders.shipped carrier=DHL --watch
   dragoman events http://127.0.0.1:8000/mcp orders.shipped --watch --json
+  dragoman events send http://127.0.0.1:8000/hooks orders.shipped order=42
   dragoman events http://127.0.0.1:8000/mcp orders.shipped --watch \\
       --cursor d1c1f2a7b6e0.0000000000001 --max-age 3600
 
@@ -48,6 +50,9 @@ Examples:
 
 Exit status: 0 success, 1 the server has refused or ended the events,
 2 wrong usage, 3 no connection or no answer in time.""",
+)
+app.command(
+    "dragoman.cli.mcp.sending:app", name="send", help="Post one event to the receiver of a webhook, as a server does."
 )
 
 
