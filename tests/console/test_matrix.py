@@ -549,7 +549,7 @@ QUERIES: Rows = (
     ("subscriptions?state=__class__", 400),
     ("subscriptions?q=%00%ff%ed%a0%80", 200),
     ("subscriptions?q=" + "x" * 501, 400),
-    ("subscriptions?q=" + "x+" * 21, 400),
+    ("subscriptions?q=" + "x+" * 6, 400),
     ("subscriptions?after=%00%ff+%ed%a0%80", 200),
     ("subscriptions?after=" + "9" * 10_000, 400),
     ("methods?seconds=1&step=900", 200),

@@ -52,10 +52,6 @@ class Shipments:
         """Emit an event of the other type."""
         await self.events.emit(self._returned(order))
 
-    async def until_failed(self, times: int) -> None:
-        """Wait until so many attempts to deliver have failed."""
-        await settle(lambda: self.events.measures()["event_delivery_failures_total"] >= times)
-
     async def until_delivered(self, times: int) -> None:
         """Wait until so many events were accepted."""
         await settle(lambda: self.events.measures()["event_deliveries_total"] >= times)

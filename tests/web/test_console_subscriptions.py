@@ -115,7 +115,7 @@ async def test_they_are_chosen_by_state_and_words_and_more_are_read(running: Any
             await at.page.wait_for_selector("main > .note:has-text('1 subscription.')")
             await at.page.fill("input[type=search]", "x " * 30)
             await at.page.keyboard.press("Enter")
-            await at.page.wait_for_selector("main .fault:has-text('at most 20 words')")
+            await at.page.wait_for_selector("main .fault:has-text('at most 5 words')")
 
 
 async def test_where_nothing_has_events_there_is_no_list(running: Any) -> None:

@@ -333,7 +333,7 @@ class Console(HttpAlone):
         wanted: Any = state or None
         found = await self._source.subscriptions(wanted, query.get("q", ""), query.get("after", ""), limit)
         if found is None:
-            raise _Refused(404, "Nothing that is served here has events")
+            raise _Refused(404, "Nothing that is served here has subscriptions of webhooks")
         return found
 
     async def _task(self, id: str, caller: Caller) -> TaskDetail:

@@ -26,7 +26,7 @@ from .views import merge_subscriptions
 
 ROWS: Final = 200
 """Subscriptions in one answer at most."""
-WORDS: Final = 20
+WORDS: Final = 5
 """Words that are sought at once: each is compared with every subscription."""
 SOUGHT: Final = 500
 """Characters of those."""
