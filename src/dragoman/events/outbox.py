@@ -165,7 +165,8 @@ class TooManySubscriptions(Exception):
 
     def __init__(self, limit: str, most: int) -> None:
         super().__init__(f"{limit}: {most} are allowed")
-        self.limit, self.most = limit, most
+        self.limit: str = limit
+        self.most: int = most
 
 
 def path_of(url: str) -> str:

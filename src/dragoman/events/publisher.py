@@ -58,17 +58,18 @@ class TooManyStreams(Exception):
 
     def __init__(self, limit: str, most: int) -> None:
         super().__init__(f"{limit}: {most} are allowed")
-        self.limit, self.most = limit, most
+        self.limit: str = limit
+        self.most: int = most
 
 
 class EventSite:
     """One event loop on which events are delivered, for one of those who deliver them."""
 
     def __init__(self) -> None:
-        self.loop = asyncio.get_running_loop()
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self.waiting: set[asyncio.Event] = set()
         """Set when something has changed."""
-        self.over = False
+        self.over: bool = False
         """Whether nothing more is delivered here."""
 
     def wake(self) -> None:

@@ -42,7 +42,8 @@ class ServiceEvents:
     """The events of one service."""
 
     def __init__(self, publisher: EventPublisher) -> None:
-        self.publisher = publisher
+        self.publisher: EventPublisher = publisher
+        """The event types and events."""
         self._sites: dict[asyncio.AbstractEventLoop, EventSite] = {}
         subscribe = Method(SUBSCRIBE, bind(self._subscribe, context_type=Context), "async", timeout=None, stream=True)
         self.methods: tuple[Method, ...] = (subscribe, Method(LIST, bind(self._list, context_type=Context), "async"))
