@@ -17,9 +17,9 @@ from dragoman.channel import Caller, Channel, ChannelError, Receiver
 from dragoman.jsonrpc.codec import FailedAnswer, text_of
 from dragoman.jsonrpc.limits import SERVER
 from dragoman.rpc.channel_peer import UNREAD, ChannelPeer
+from dragoman.rpc.inbound import STEPS
 from dragoman.rpc.middleware import Call, Next
 from dragoman.rpc.responses import ErrorAnswers
-from dragoman.rpc.runner import STEPS
 from tests.behind import behind
 
 from .test_peer import Bench, raw, until

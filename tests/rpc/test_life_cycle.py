@@ -17,8 +17,9 @@ from dragoman.channel import Caller, Exchange
 from dragoman.jsonrpc.codec import AnyAnswer, FailedAnswer, text_of
 from dragoman.jsonrpc.errors import CallRefused, Refusal
 from dragoman.rpc.deadlines import DeadlineClock
+from dragoman.rpc.inbound import InboundCall
 from dragoman.rpc.method import Method, method_of
-from dragoman.rpc.runner import InboundCall, Runner
+from dragoman.rpc.runner import Runner
 from tests.behind import behind, limited
 
 from .test_peer import Bench, joined, raw, until

@@ -263,7 +263,7 @@ async def test_cancelling_wakes_every_question_of_a_thread() -> None:
 
 
 async def test_more_progress_from_a_thread_than_may_be_on_its_way_is_dropped() -> None:
-    import dragoman.rpc.runner as run
+    import dragoman.rpc.inbound as run
 
     api = Service("api")
     told: list[bool] = []

@@ -29,16 +29,16 @@ GUARDS = {
     "rpc.channel_peer:ChannelPeer.received": "catches what the rest raises",
     "rpc.runner:Runner.exchange": "catches what the rest raises",
     "rpc.channel_peer:ChannelPeer.answer": "sends the answer, that of a fault too",
-    "rpc.runner:InboundCall.start": "catches what the beginning of a call raises",
-    "rpc.runner:InboundCall._close": "catches what the end of a call raises",
-    "rpc.runner:InboundCall._deliver_once": "sends the answer, that of a fault too",
+    "rpc.inbound:InboundCall.start": "catches what the beginning of a call raises",
+    "rpc.inbound:InboundCall._close": "catches what the end of a call raises",
+    "rpc.inbound:InboundCall._deliver_once": "sends the answer, that of a fault too",
     "rpc.thread_pool:Work.settle": "the end of a thread's work: called by the loop, under the guard of the pool",
     "rpc.thread_pool:_Queue.call": "called by the loop, and calls the rest under a guard",
 }
 """Steps that are the way of every answer, and why nothing behind them can answer in their place."""
 AFTER = {
-    "rpc.runner:InboundCall._gone",
-    "rpc.runner:InboundCall.take_slot",
+    "rpc.inbound:InboundCall._gone",
+    "rpc.inbound:InboundCall.take_slot",
     "rpc.deadlines:DeadlineClock.drop",
     "rpc.channel_peer:ChannelPeer.release",
     "rpc.runner:ExchangeOrigin.release",

@@ -29,12 +29,13 @@ from ..repeats import Repeats
 from .binding.results import to_json
 from .declared import UNDECLARED, ErrorRegistry
 from .dispatch import MessageOrigin
+from .inbound import InboundCall
 from .method import ERROR, Method
 from .middleware import Middleware
 from .observing import Arrival, Deliver, Speak, nothing, numbers
 from .outbound import MCP_NOTE, Note, Notes, OutboundCall, fail_only, is_mcp_error
 from .peer import Peer
-from .runner import InboundCall, Runner
+from .runner import Runner
 
 State: TypeAlias = Literal["connected", "lost", "closed"]
 OnState: TypeAlias = Callable[[State, ChannelError | None], object]

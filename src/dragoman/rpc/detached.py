@@ -34,9 +34,9 @@ from ..jsonrpc.options import NONE, NOT_GIVEN, TEXT, TIME, Rule, check, instance
 from ..repeats import Repeats
 from .binding.results import to_json
 from .dispatch import MessageOrigin
+from .inbound import CallRunner, InboundCall
 from .method import Method
 from .middleware import Call, Next
-from .runner import InboundCall, Runner
 
 repeats: Repeats = Repeats(logging.getLogger("dragoman"))
 
@@ -155,7 +155,7 @@ class _Acceptor:
         # as long as its request is open, what it asks goes with the answer (2025-11-25's basic/transports)
         self.origin = MessageOrigin(caller, site.peer, site.origin.reply_stream)
         self._owner = owner_of(caller)
-        self._runner: Runner = site.runner
+        self._runner: CallRunner = site.runner
         self._size = site.size
 
     def enter(self) -> None:

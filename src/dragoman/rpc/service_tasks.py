@@ -51,10 +51,11 @@ from .binding.results import to_json
 from .context import Context
 from .detached import CANCELLED, DetachedCall, DetachedRun, detach
 from .dispatch import MethodHost, arguments_of, read_loosely
+from .inbound import InboundCall
 from .lifespan import Lifespan
 from .method import NO_CONTEXT, Method, living
 from .middleware import Call, Next
-from .runner import InboundCall, Runner, runner_of_loop
+from .runner import Runner, runner_of_loop
 from .task_messages import (
     CANCEL,
     CHANGED,

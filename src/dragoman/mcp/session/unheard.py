@@ -10,8 +10,9 @@ from typing import TypeAlias
 from ...channel import Ended
 from ...rpc.channel_peer import ChannelPeer
 from ...rpc.deadlines import GRAIN
+from ...rpc.inbound import InboundCall
 from ...rpc.outbound import OutboundCall
-from ...rpc.runner import InboundCall, Runner
+from ...rpc.runner import Runner
 
 logger: logging.Logger = logging.getLogger("dragoman.mcp")
 

@@ -76,7 +76,8 @@ async def test_what_is_sent(era: Any) -> None:
             NAME, {"carrier": "DHL"}, url=URL, receiver=receiver, secret=SECRET, ttl=600, cursor="1", max_age=60
         ) as found:
             assert (found.id, found.cursor, found.refresh_before) == (SUBSCRIPTION, "3", NOW + 3600)
-            assert (found.status is not None and found.status.active, found.gaps) == (True, 0)
+            assert found.status is not None
+            assert (found.status.active, found.gaps) == (True, 0)
             assert (found.status.throttled, found.status.retry_after_ms) == (True, 60_000)
             assert repr(receiver) == "<EventReceiver of 1 subscriptions>"
         assert found.ended.is_set()
