@@ -1,9 +1,12 @@
-"""The long run: `python -m tests.chaos [kills|restarts|takeovers|tasks] [rabbitmq|mqtt|redis|jetstream|nats]
-[--times N] [--seed N]`.
+"""The long run: `python -m tests.chaos [kills|restarts|takeovers|tasks|events]
+[rabbitmq|mqtt|redis|jetstream|nats|sqlite] [--times N] [--seed N] [--folder PATH] [--lease SECONDS]`.
 
-Without words, all of them: 1,000 kills of workers over RabbitMQ, 50 restarts of each broker, 50 takeovers over MQTT and
-200 kills of servers with tasks.
+Without words, all of them: 1,000 kills of workers over RabbitMQ, 50 restarts of each broker, 50 takeovers over MQTT,
+200 kills of servers with tasks in a file and 100 of those with tasks on Redis, 200 kills of servers of events.
 Prints what it counted; nothing is tried a second time; exit status 1 when a promise did not hold.
+
+With `--folder`, tasks and events can be laid down and taken up again: one that was stopped, or killed itself, goes on
+there with what it has done, until all of its kills are done; what it checks at the end is all of it.
 """
 
 from __future__ import annotations
@@ -13,13 +16,15 @@ import asyncio
 import logging
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from zlib import crc32
 
 from tests.engines import brokers
 from tests.engines.brokers import Engine
 
-from . import tasks
+from . import events, tasks
 from .scenarios import kill_workers, restart_broker, take_over
 from .test_broken import taken_over
 from .test_kills import nothing_is_lost
@@ -60,15 +65,71 @@ PLAN: dict[str, tuple[Scenario, list[str], int]] = {
 """What -> how, over which wires where none is named, how many times."""
 
 
-def run_tasks(times: int, seed: int) -> bool:
-    """Kills of servers with tasks, which need no broker; False when what must hold did not."""
-    print(f"tasks, {times} kills", flush=True)
-    with tempfile.TemporaryDirectory(prefix="dragoman-chaos-") as folder:
-        try:
-            tasks.nothing_is_lost(asyncio.run(tasks.kill_servers(Path(folder), kills=times, seed=seed, watch=watch)))
-        except AssertionError as fault:
-            print(f"FAILED: {fault}", flush=True)
-            return False
+STORES = {"sqlite": 200, "redis": 100}
+"""What keeps tasks -> how many kills."""
+EVENTS = 200
+"""How many kills of servers of events."""
+OVER: dict[str, list[str]] = {
+    "kills": list(WIRES),
+    "restarts": list(WIRES),
+    "takeovers": ["mqtt"],
+    "tasks": list(STORES),
+    "events": [],
+}
+"""What -> over which wires, or in which stores."""
+
+
+@contextmanager
+def kept(folder: Path | None, name: str) -> Iterator[Path]:
+    """A folder for one scenario: in the one that was named, or one that is removed at the end."""
+    if folder is not None:
+        (place := folder / name).mkdir(parents=True, exist_ok=True)
+        yield place.resolve()
+        return
+    with tempfile.TemporaryDirectory(prefix="dragoman-chaos-") as own:
+        yield Path(own)
+
+
+def run_tasks(store: str, chosen: argparse.Namespace) -> bool:
+    """Kills of servers with tasks; False when what must hold did not."""
+    times = chosen.times or STORES[store]
+    print(f"tasks on {store}, {times} kills", flush=True)
+    with kept(chosen.folder, f"tasks-{store}") as folder, ExitStack() as stack:
+        url = ""
+        if store == "redis":
+            (place := folder / "redis").mkdir(exist_ok=True)
+            engine = stack.enter_context(brokers.started("redis", place))
+            url = f"{engine.url}?prefix=chaos-{crc32(bytes(folder)):x}:"
+        lease = chosen.lease or tasks.LEASE
+        return holds(
+            lambda: tasks.nothing_is_lost(
+                asyncio.run(
+                    tasks.kill_task_servers(folder, url, kills=times, seed=chosen.seed, lease=lease, watch=watch)
+                )
+            )
+        )
+
+
+def run_events(chosen: argparse.Namespace) -> bool:
+    """Kills of servers of events; False when what must hold did not."""
+    times = chosen.times or EVENTS
+    print(f"events, {times} kills", flush=True)
+    with kept(chosen.folder, "events") as folder:
+        lease = chosen.lease or events.LEASE
+        return holds(
+            lambda: events.nothing_is_lost(
+                asyncio.run(events.kill_event_servers(folder, kills=times, seed=chosen.seed, lease=lease, watch=watch))
+            )
+        )
+
+
+def holds(scenario: Callable[[], object]) -> bool:
+    """Run a scenario; False when what must hold did not."""
+    try:
+        scenario()
+    except AssertionError as fault:
+        print(f"FAILED: {fault}", flush=True)
+        return False
     return True
 
 
@@ -79,12 +140,7 @@ def run(what: str, wire: str, times: int, seed: int) -> bool:
         brokers.started(WIRES[wire].fixture) as engine,
         tempfile.TemporaryDirectory(prefix="dragoman-chaos-") as folder,
     ):
-        try:
-            PLAN[what][0](engine, WIRES[wire], Path(folder), times, seed)
-        except AssertionError as fault:
-            print(f"FAILED: {fault}", flush=True)
-            return False
-    return True
+        return holds(lambda: PLAN[what][0](engine, WIRES[wire], Path(folder), times, seed))
 
 
 def watch(words: str) -> None:
@@ -95,20 +151,26 @@ def watch(words: str) -> None:
 def main() -> int:
     """Choose and run."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=(__doc__ or "").split("\n\n")[1])
-    parser.add_argument("what", nargs="?", choices=[*PLAN, "tasks"])
-    parser.add_argument("wire", nargs="?", choices=list(WIRES))
+    parser.add_argument("what", nargs="?", choices=list(OVER))
+    parser.add_argument("wire", nargs="?", choices=[*WIRES, "sqlite"], help="or what keeps tasks: sqlite, redis")
     parser.add_argument("--times", type=int)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--folder", type=Path, help="keep everything here, and go on where a run here was stopped")
+    parser.add_argument("--lease", type=float, help="seconds after which a silent process is taken for lost")
     chosen = parser.parse_args()
+    if chosen.wire and chosen.what and chosen.wire not in OVER[chosen.what]:
+        parser.error(f"{chosen.what} over {chosen.wire}: there is only {', '.join(OVER[chosen.what]) or 'one kind'}")
     logging.basicConfig(level=logging.ERROR)  # that brokers go and come is not news here
     held = [
         run(what, wire, chosen.times or times, chosen.seed)
         for what, (_, wires, times) in PLAN.items()
         for wire in ([chosen.wire] if chosen.wire else wires)
-        if chosen.what in (None, what) and (wire == "mqtt" or what != "takeovers")
+        if chosen.what in (None, what) and wire in OVER[what]
     ]
     if chosen.what in (None, "tasks"):
-        held.append(run_tasks(chosen.times or 200, chosen.seed))
+        held += [run_tasks(one, chosen) for one in STORES if chosen.wire in (None, one)]
+    if chosen.what in (None, "events") and chosen.wire is None:
+        held.append(run_events(chosen))
     return 0 if all(held) else 1
 
 

@@ -47,12 +47,15 @@ _GREETINGS: dict[str, tuple[bytes, bytes]] = {
 class Engine:
     """One broker. `url` has no path: add what the test wants, e.g. `f"{engine.url}/{name()}"`."""
 
-    def __init__(self, scheme: str, url: str, command: list[str], env: dict[str, str], folder: Path | None) -> None:
+    def __init__(
+        self, scheme: str, url: str, command: list[str], env: dict[str, str], folder: Path | None, *, keep: bool = False
+    ) -> None:
         self.scheme = scheme
         self.url = url
         self._command = command
         self._env = env
         self._folder = folder
+        self._keep = keep
         self._process: subprocess.Popen[bytes] | None = None
         self._watcher: Watcher | None = None
 
@@ -135,7 +138,7 @@ class Engine:
                 cwd=self._folder,
                 start_new_session=True,
             )
-        self._watcher = Watcher(self._process.pid, self._folder)
+        self._watcher = Watcher(self._process.pid, None if self._keep else self._folder)
         until = time.monotonic() + BOOT
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > until:
@@ -241,8 +244,8 @@ Recipe = Callable[[str, Path, int], tuple[list[str], dict[str, str], str]]
 
 
 @contextmanager
-def engine(scheme: str, program: str, recipe: Recipe, *places: str) -> Iterator[Engine]:
-    """A broker that runs, for the length of the block."""
+def engine(scheme: str, program: str, recipe: Recipe, *places: str, folder: Path | None = None) -> Iterator[Engine]:
+    """A broker that runs, for the length of the block. `folder`: keeps what it stores after that."""
     variable = f"DRAGOMAN_TEST_{scheme.upper()}"
     if url := os.environ.get(variable):
         yield Engine(scheme, url.rstrip("/"), [], {}, None)
@@ -251,10 +254,15 @@ def engine(scheme: str, program: str, recipe: Recipe, *places: str) -> Iterator[
     if path is None:
         missing(f"no {program} on this machine, and {variable} names no broker that runs")
         return
-    with tempfile.TemporaryDirectory(prefix=f"dragoman-{scheme}-", ignore_cleanup_errors=True) as folder:
-        port = free_port()
-        command, env, who = recipe(path, Path(folder), port)
-        one = Engine(scheme, f"{scheme}://{who}127.0.0.1:{port}", command, env, Path(folder))
+    where: AbstractContextManager[str] = (
+        tempfile.TemporaryDirectory(prefix=f"dragoman-{scheme}-", ignore_cleanup_errors=True)
+        if folder is None
+        else contextlib.nullcontext(str(folder))
+    )
+    with where as name:
+        place, port = Path(name), free_port()
+        command, env, who = recipe(path, place, port)
+        one = Engine(scheme, f"{scheme}://{who}127.0.0.1:{port}", command, env, place, keep=folder is not None)
         one.begin()
         try:
             yield one
@@ -306,8 +314,9 @@ def _redis(program: str, folder: Path, port: int) -> tuple[list[str], dict[str, 
     return [*command, "--save", "", "--appendonly", "yes", "--appendfsync", "always"], {}, ""
 
 
-def started(name: str) -> AbstractContextManager[Engine]:
-    """The broker of the fixture of that name, for programs that are not tests."""
+def started(name: str, folder: Path | None = None) -> AbstractContextManager[Engine]:
+    """The broker of the fixture of that name, for programs that are not tests. `folder`: where Redis keeps what it
+    stores, also after the block."""
     if (
         name == "rabbitmq"
     ):  # the program itself, not the wrapper of the system's service, which writes where the service does
@@ -316,7 +325,7 @@ def started(name: str) -> AbstractContextManager[Engine]:
         return engine("mqtt", "mosquitto", _mosquitto, "/usr/sbin/mosquitto")
     if name == "nats":
         return engine("nats", "nats-server", _nats, "/usr/sbin/nats-server")
-    return engine("redis", "redis-server", _redis)
+    return engine("redis", "redis-server", _redis, folder=folder)
 
 
 @pytest.fixture(scope="session")

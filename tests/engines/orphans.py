@@ -10,15 +10,16 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-_WATCH = 'cat; kill -s KILL -- "-$1"; rm -rf -- "$2"'
+_WATCH = 'cat; kill -s KILL -- "-$1"; [ -z "$2" ] || rm -rf -- "$2"'
 
 
 class Watcher:
-    """Ends a process group, and removes its folder, when this process is gone. `stop` it before the group ends here."""
+    """Ends a process group, and removes its folder (None: there is none to remove), when this process is gone. `stop`
+    it before the group ends here."""
 
-    def __init__(self, group: int, folder: Path) -> None:
+    def __init__(self, group: int, folder: Path | None) -> None:
         self._shell = subprocess.Popen(
-            ["sh", "-c", _WATCH, "sh", str(group), str(folder)],
+            ["sh", "-c", _WATCH, "sh", str(group), str(folder or "")],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

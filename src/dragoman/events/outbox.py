@@ -453,18 +453,20 @@ class Outbox:
         await self._db.write(work)
 
     async def lead(self, work: str, owner: str, now: float) -> bool:
-        """Take or renew the lease of the process that does some work; False: another one has it."""
-        return await self._db.write(
-            lambda db: (
-                db.execute(
-                    "INSERT INTO leases (work, owner, until) VALUES (?, ?, ?) ON CONFLICT (work) "
-                    "DO UPDATE SET owner = excluded.owner, until = excluded.until "
-                    "WHERE owner = excluded.owner OR until <= ?",
-                    (work, owner, now + LEASE, now),
-                ).rowcount
-                > 0
+        """Take or renew the lease of the process that does some work; False: another one has it. A lease that ends later
+        than any may was written before the clock was set back: it ends as one does that is written now."""
+
+        def take(db: sqlite3.Connection) -> bool:
+            until = now + LEASE
+            db.execute("UPDATE leases SET until = ? WHERE work = ? AND until > ?", (until, work, until))
+            taken = db.execute(
+                "INSERT INTO leases (work, owner, until) VALUES (?, ?, ?) ON CONFLICT (work) "
+                "DO UPDATE SET owner = excluded.owner, until = excluded.until WHERE owner = excluded.owner OR until <= ?",
+                (work, owner, until, now),
             )
-        )
+            return taken.rowcount > 0
+
+        return await self._db.write(take)
 
     async def give_up(self, work: str, owner: str) -> None:
         """Give a lease up, so that another process may do the work at once."""

@@ -31,7 +31,8 @@ class MovedClock(Clock):
 
     def __init__(self) -> None:
         self.time = float(int(time.time()))
-        self._waiting: list[tuple[float, asyncio.Event]] = []
+        self._waiting: list[list[Any]] = []
+        """Until when is waited for what."""
 
     def now(self) -> float:
         return self.time
@@ -40,12 +41,18 @@ class MovedClock(Clock):
         if seconds is not None and seconds <= 0:
             await asyncio.sleep(0)
             return
-        entry = self.time + (seconds or 1e12), changed
+        entry = [self.time + (seconds or 1e12), changed]
         self._waiting.append(entry)
         try:
             await changed.wait()
         finally:
             self._waiting.remove(entry)
+
+    def set_back(self, seconds: float) -> None:
+        """Show an earlier time: what waits for some seconds waits no longer for that."""
+        self.time -= seconds
+        for entry in self._waiting:
+            entry[0] -= seconds
 
     def move(self, seconds: float) -> None:
         self.time += seconds

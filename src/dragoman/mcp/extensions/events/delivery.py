@@ -63,6 +63,8 @@ JITTER: Final = 0.1
 """The part by which they vary, so that many that failed together do not come back together."""
 SWEEP: Final = 60.0
 """Seconds between two sweeps."""
+SET_BACK: Final = 1.0
+"""Seconds by which a clock that is adjusted may go back without anything being looked at anew."""
 FAULT: Final = 5.0
 """Seconds after which deliveries go on after a fault of ours."""
 PATIENCE: Final = 5.0
@@ -167,6 +169,8 @@ class Deliverer:
             while True:
                 now = self._clock.now()
                 try:
+                    if renewed is not None and now < renewed - SET_BACK:
+                        await self._begin_anew()
                     if renewed is None or not 0 <= now - renewed < LEASE / 3:
                         self.leads = await self._outbox.lead(WORK, self._owner, now)
                         if not self.leads:
@@ -193,11 +197,21 @@ class Deliverer:
         finally:
             await asyncio.shield(self._stop())
 
+    async def _begin_anew(self) -> None:
+        """Read everything anew, since the clock was set back: what is due is so by the time that it shows now."""
+        logger.warning("events: the clock was set back")
+        await self._forget_all()
+
     async def _yield(self) -> None:
         """Stop: another process delivers."""
         if self._watches:
             logger.warning("events: another process delivers from now on")
+        await self._forget_all()
+
+    async def _forget_all(self) -> None:
+        """Wait for the attempts under way, and know no subscription any more."""
         await self._finish()
+        await self._write_moved()
         self._watches.clear()
         self._by_name.clear()
         self._due.clear()
@@ -215,7 +229,7 @@ class Deliverer:
         self.leads = False
         await self._finish()
         with contextlib.suppress(StoreLost, DatabaseFull):
-            await self._outbox.advance(self._moved)
+            await self._write_moved()
             await self._outbox.give_up(WORK, self._owner)
 
     async def _finish(self) -> None:
@@ -238,10 +252,17 @@ class Deliverer:
         pause = LEASE / 3
         return min(pause, max(0.0, self._due[0][0] - self._clock.now())) if self._due else pause
 
-    async def _sweep(self, now: float) -> None:
-        moved, self._moved = self._moved, {}
+    async def _write_moved(self) -> None:
+        """Write positions that are not in the store yet."""
+        moved = dict(self._moved)
         if moved:
             await self._outbox.advance(moved)
+        for id, position in moved.items():
+            if self._moved.get(id) == position:
+                del self._moved[id]
+
+    async def _sweep(self, now: float) -> None:
+        await self._write_moved()
         await self._outbox.sweep(now)
         living = self._outbox.ids()  # others have expired, or were unsubscribed
         for watch in [one for id, one in self._watches.items() if id not in living and not one.queued]:
@@ -292,10 +313,12 @@ class Deliverer:
         self._watches[record.id] = watch
         self._by_name.setdefault(record.name, {})[record.id] = watch
         if arguments is not None and record.active and record.attempts:
-            if before is not None and before.due == record.due:
-                watch.due = record.due  # as it was: a storm of refreshes adds nothing
+            # later than any retry: the clock was set back
+            due = min(record.due, self._clock.now() + max(self._retries, default=0.0) * (1 + JITTER))
+            if before is not None and before.due == due:
+                watch.due = due  # as it was: a storm of refreshes adds nothing
             else:
-                self._set_due(watch, record.due)
+                self._set_due(watch, due)
         else:
             self._look_again(watch)
 
@@ -496,8 +519,10 @@ class Deliverer:
             await self._outbox.remove(watch.id)
             self._forget(watch)
             return False
+        if record.position > watch.position:
+            self._move(watch, record.position)  # whatever becomes of the write: this event is not sent again
         kept = await self._outbox.change(watch.id, lambda now: _merged(now, record))
-        watch.position = max(watch.position, record.position)
+        self._moved.pop(watch.id, None)
         if kept is None:  # it was unsubscribed meanwhile
             self._forget(watch)
             return False

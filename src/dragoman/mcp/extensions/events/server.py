@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import functools
 import logging
 import ssl
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Final, TypeVar, Unpack, overload
 
@@ -24,11 +25,12 @@ from ....events.limits import EventLimits
 from ....events.outbox import KeptEvent, Outbox, path_of
 from ....events.publisher import EventBatch, EventPublisher, EventSite
 from ....jsonrpc.codec import CallMessage
-from ....jsonrpc.errors import InternalError, InvalidParams, LocalError
+from ....jsonrpc.errors import CallRefused, InternalError, InvalidParams, LocalError, Refusal
 from ....jsonrpc.options import CALLABLE, NONE, SECONDS, TEXT, TEXTS, TIME, check, instance, many, one_of, strict
 from ....net.reconnect import backoff
 from ....repeats import Repeats
 from ....secret import read_secrets
+from ....store.contract import StoreLost
 from ....store.database import IN_MEMORY
 from ...protocol.extension import Extension
 from ...protocol.params import EmptyResult, PaginatedRequestParams
@@ -208,14 +210,14 @@ class Events(ServerExtension):
     @property
     def handlers(self) -> Mapping[str, Callable[..., Any]]:
         """The functions that answer `events/*`, as the profile has them."""
-        webhooks: dict[str, Callable[..., Any]] = {
+        found: dict[str, Callable[..., Any]] = {
             "events/list": self._list,
             "events/subscribe": self._webhooks.subscribe,
             "events/unsubscribe": self._webhooks.unsubscribe,
         }
-        if self._profile == "chatgpt":
-            return webhooks
-        return webhooks | {"events/poll": self._poll, "events/stream": self._stream}
+        if self._profile != "chatgpt":
+            found |= {"events/poll": self._poll, "events/stream": self._stream}
+        return {method: _busy_while_away(handler) for method, handler in found.items()}
 
     def grant(self, topic: str, caller: Caller, value: Any) -> TopicGrant | None:
         """Return what a caller is granted of the topics: changes of the list, and the event types that it names, as far
@@ -418,6 +420,21 @@ class Events(ServerExtension):
             if not (batch.events or batch.lost):
                 cursor = self._cursor(definition, batch.number)
                 await stream.send(model.HEARTBEAT, model.HeartbeatParams(cursor=cursor))
+
+
+def _busy_while_away(handler: Callable[[Any, Context], Awaitable[Any]]) -> Callable[..., Any]:
+    """Return the handler of a method that refuses calls as busy while the store cannot be read or written."""
+
+    @functools.wraps(handler)
+    async def answer(params: Any, ctx: Context) -> Any:
+        try:
+            return await handler(params, ctx)
+        except StoreLost as error:
+            repeats.error("events cannot be read or kept now: %s", error)
+            text = "Busy: events cannot be read or kept now"
+            raise CallRefused(Refusal("busy", text, {"retry_after": 1})) from None
+
+    return answer
 
 
 class _Stream:
