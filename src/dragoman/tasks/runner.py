@@ -319,7 +319,8 @@ class TaskRunner:
         except TasksFull as error:
             await self._fail(record.id, LOST, f"its process was lost, and it could not be begun again: {error}")
             return
-        if begun is not None and not begun.ended:
+        # one that was taken for lost since it claimed the task has it no more, and the record is as another one has it
+        if begun is not None and not begun.ended and begun.runner == self.name:
             self.spawn(self._resume_or_fail(begun))
 
     async def _resume_or_fail(self, record: TaskRecord) -> None:

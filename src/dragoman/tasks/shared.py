@@ -349,16 +349,20 @@ class BusTasks:
             for before in ["", *await self._runners.lost()]:
                 if before == runner or len(claimed) >= limit:
                     continue
-                claimed += await self._claim_from(before, runner, server, limit - len(claimed))
+                try:
+                    await self._claim_from(before, runner, server, limit, claimed)
+                except ConnectionError:
+                    if not claimed:
+                        raise
+                    break  # this runner has some, and is to know of them
             self._counts.claimed += len(claimed)
             return claimed
 
-    async def _claim_from(self, before: str, runner: str, server: str, limit: int) -> list[ClaimedTask]:
-        """Claim tasks that this lost runner has, or (""), that wait for one."""
+    async def _claim_from(self, before: str, runner: str, server: str, limit: int, claimed: list[ClaimedTask]) -> None:
+        """Claim tasks that this lost runner has, or (""), that wait for one, until there are `limit`."""
         running = await self._runners.running(before)
         ids = [id for id, one in running.items() if one.server == server]
         await self._settle(before, {id: running[id].since for id in ids[:LOOKS]})
-        claimed: list[ClaimedTask] = []
         while ids and len(claimed) < limit:
             room = limit - len(claimed)
             some, ids = ids[:room], ids[room:]
@@ -371,7 +375,6 @@ class BusTasks:
         await self._runners.drop_ended()
         if before and not await self._runners.running(before):
             await self._runners.forget(before)
-        return claimed
 
     async def _take(self, id: str, before: str, runner: str) -> TaskRecord | None:
         """Give a task to this runner, which has noted it, if that one still has it."""

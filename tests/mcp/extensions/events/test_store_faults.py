@@ -20,7 +20,7 @@ from dragoman.jsonrpc.errors import LocalError, RpcError
 from dragoman.mcp import Client
 from dragoman.mcp.extensions.events import EventLimits, Events
 from dragoman.mcp.extensions.events import model as m
-from dragoman.mcp.extensions.events.delivery import RETRIES
+from dragoman.mcp.extensions.events.delivery import RETRIES, WORK
 from dragoman.store import database
 from dragoman.store.contract import StoreLost
 from dragoman.store.database import DatabaseFull
@@ -286,7 +286,7 @@ async def test_a_process_takes_over_though_the_clock_was_set_back_after_another_
                     await asyncio.sleep(0.02)
                 await receiver.have(number + 1)
             with closing(sqlite3.connect(path, isolation_level=None)) as db:
-                db.execute("UPDATE leases SET owner = 'one that was killed', until = ?", (clock.now() + LEASE,))
+                db.execute("INSERT OR REPLACE INTO leases VALUES (?, 'killed', ?)", (WORK, clock.now() + LEASE))
             clock.set_back(DAY)
 
 

@@ -5,18 +5,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import Raw, structs
 
 from dragoman import serve
 from dragoman.bus.memory import MemoryBus
 from dragoman.mcp.extensions.tasks import Tasks
 from dragoman.mcp.protocol.revisions import R2025_06, R2025_11, R2026_07, Revision
+from dragoman.tasks.contract import ClaimedTask
+from dragoman.tasks.sqlite import SqliteTasks
 from tests.behind import behind
 from tests.engines.wires import until
 from tests.mcp.calling import Calls, calling
 from tests.mcp.replicas import KEYS
+from tests.tasks.table import record
 
 from .lab import DECLARED, ELICITS, Lab, becomes, ended
 from .test_access import begun, listen
@@ -130,3 +135,32 @@ async def wait_for(calls: Calls, id: str) -> dict[str, Any]:
     if calls.revision is R2025_11:
         return await calls.unchecked("tasks/result", taskId=id)
     return await calls.unchecked("tools/call", name="task_result", arguments={"task_id": id})
+
+
+class Overtaken(SqliteTasks):
+    """A store in which whoever claims tasks is slow, is taken for lost, and has them no more when it hears of them."""
+
+    claims = 0
+
+    async def claim(self, runner: str, server: str, limit: int) -> list[ClaimedTask]:
+        self.claims += 1
+        claimed = await super().claim(runner, server, limit)
+        if claimed:
+            await self.leave(runner)
+            assert len(await super().claim("another", server, limit)) == len(claimed)
+        return claimed
+
+
+async def test_a_task_that_another_has_claimed_meanwhile_is_not_begun(tmp_path: Path) -> None:
+    store = Overtaken(str(tmp_path / "tasks.db"))
+    params = Raw(b'{"name":"train","arguments":{"rows":1}}')
+    made = record("t1", runner="lost", method="tools/call", params=params, now=await store.now(), keep=600.0)
+    await store.create(structs.replace(made, server="lab", name="train", idempotent=True))
+    await store.beat("another")
+    lab = Lab(Tasks(store), idempotent=True)
+    async with serve(lab.app, urls="http://127.0.0.1:0/mcp"):
+        await until(lambda: store.claims >= 2)  # with the next beat
+        found = await store.read("t1")
+        assert found is not None
+        assert (found.runner, found.runs, lab.began) == ("another", 1, [])
+    await store.close()
