@@ -79,7 +79,7 @@ fuzz: $(READY)
 soak: $(READY)  ## every kind of caller at once, every answer checked, nothing left behind; ARGS="--minutes 5"
 	$(BIN)/python -m tests.soak $(ARGS)
 
-chaos: $(READY)  ## long: 1,000 workers killed under load, each broker restarted 50 times; ARGS="kills rabbitmq --times 100"
+chaos: $(READY)  ## long: workers, brokers, servers with tasks and of events killed under load; ARGS="tasks redis --times 100"
 	$(BIN)/python -m tests.chaos $(ARGS)
 
 clean:

@@ -65,6 +65,17 @@ def process(referee: Referee) -> list[Row]:
     return rows
 
 
+def unused(referee: Referee) -> list[Row]:
+    """A plain `tools/call` of a server that has `Tasks` and `Events`, beside one that has not, bytes to bytes."""
+    ours = Contestant("dragoman", [*OURS, "process", "declared"], 20_000)
+    without = Contestant("without them", [*OURS, "process"], 20_000)
+    referee.in_process([ours, without])
+    row = Row("mcp-unused", "MCP tools/call beside tasks and events that it does not use", "us", ours.figure)
+    row.also = [without.figure]
+    row.goals = [at_most("as without them (within 5 %)", ratio(ours.figure, without.figure), 1.05)]
+    return [row]
+
+
 def memory(referee: Referee) -> list[Row]:
     """`Client(server)`: both ends in one process, one awaited call after the other."""
     ours = Contestant("dragoman", [*OURS, "memory"], 4_000)

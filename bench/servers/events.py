@@ -1,4 +1,4 @@
-"""Events of a server with a file: `emit`, `match`, `deliver`, `stream` (see the functions), and `receive`, which accepts
+"""Events of a server with a file: `emit`, `match`, `deliver`, `stream` (see the functions), and `receive`, which takes
 what is posted to it. Each line on standard input is an order, `{"task": ..., "calls": N}`."""
 
 from __future__ import annotations

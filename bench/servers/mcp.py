@@ -1,12 +1,12 @@
 """dragoman as an MCP server and client: `serve URL [PORT] [uvloop|stream|TOOLS]`, `asgi PORT`, `memory`, `client URL`,
-`tools COUNT`, `process` (see `main`)."""
+`tools COUNT`, `process [declared]` (see `main`)."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from bench.limits.loops import run
@@ -15,7 +15,8 @@ from bench.worker import offer_async
 from dragoman import http_app, serve
 from dragoman.channel import Caller
 from dragoman.jsonrpc.codec import AnyAnswer, text_of
-from dragoman.mcp import Client, HttpOptions, Server, TextContent
+from dragoman.mcp import Client, HttpOptions, Server, Tasks, TextContent
+from dragoman.mcp.extensions.events import Events
 
 CALL = {"minuend": 42, "subtrahend": 23}
 
@@ -25,9 +26,10 @@ def another(minuend: int, subtrahend: int) -> int:
     return minuend - subtrahend
 
 
-def server(tools: int = 1, *, stream: bool = False) -> Server:
+def server(tools: int = 1, *, stream: bool = False, extensions: Sequence[Any] = ()) -> Server:
     """`subtract` four ways and further tools. `stream`: calls in a session are answered by streams alone."""
-    app = Server("bench", version="1.0.0", page_size=max(100, tools), http=HttpOptions(json=not stream))
+    http = HttpOptions(json=not stream)
+    app = Server("bench", version="1.0.0", page_size=max(100, tools), http=http, extensions=extensions)
 
     @app.tool
     async def subtract(minuend: int, subtrahend: int) -> int:
@@ -142,7 +144,7 @@ def main(task: str, *words: str) -> None:
     elif task == "client":
         asyncio.run(calling(words[0]))
     elif task == "process":
-        asyncio.run(in_process(server()))
+        asyncio.run(in_process(server(extensions=[Tasks(), Events()] if "declared" in words else ())))
     elif task == "tools":
         asyncio.run(registering(int(words[0])))
 
