@@ -23,11 +23,26 @@ CACHE = ROOT / ".venv-peers"
 PYTHON = {
     "mcp2": ["mcp==2.3.0"],
     "mcp1": ["mcp==1.30.0"],
-    "fastmcp": ["fastmcp==4.1.2"],
+    "fastmcp": ["fastmcp==4.2.3"],
     "time": ["mcp-server-time==2026.10.19"],
     "git": ["mcp-server-git==2026.10.19"],
     "fetch": ["mcp-server-fetch==2026.10.24"],
     "sqlite": ["mcp-server-sqlite==2025.4.25", "mcp==1.30.0"],
+    "moving": [
+        "json-rpc==1.15.0",
+        "jsonrpcserver==5.0.9",
+        "jsonrpcclient==4.0.3",
+        "ajsonrpc==1.2.0",
+        "fastapi-jsonrpc==4.1.0",
+        "pjrpc==2.2.0",
+        "python-lsp-jsonrpc==1.1.2",
+        "pygls==2.1.1",
+        "aiohttp==3.14.5",
+        "pydantic==2.14.4",
+        "requests==2.34.2",
+        "uvicorn==0.54.0",
+        "werkzeug==3.1.9",
+    ],
 }
 NODE = {
     "ts1": ["@modelcontextprotocol/sdk@1.32.2"],
