@@ -367,7 +367,7 @@ CHECKS: Final[dict[str, Check]] = {
     "errors of resources": Check(reading("told://x"), "error -32603"),
     "typed prompts": Check(prompt("typed", count="5", words='["a"]'), [["user", "5 ['a']"]]),
     "wrong prompt arguments": Check(prompt("typed", count="x"), here="error -32602", there="error -32603"),
-    "missing prompt arguments": Check(prompt("typed"), here="error -32602", there="error -32603"),
+    "missing prompt arguments": Check(prompt("typed"), "error -32602"),
     "messages": Check(prompt("talk", topic="tea"), [["user", "About tea"], ["assistant", "Gladly."]]),
     "unknown prompts": Check(prompt("no_such"), "error -32602"),
     "completion": Check(completing("n"), ["nature", "night"]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -152,3 +153,39 @@ async def test_each_mcp_server_gives_the_same(name: str, peer: str, revision: st
             ("user", "Order more rice."),
             ("assistant", "How many?"),
         ]
+
+
+MCP_CALLS: dict[str, Callable[[Client], Awaitable[Any]]] = {
+    "an argument that is too small": lambda client: client.call_tool("take", {"order": {"item": "tea", "amount": 0}}),
+    "an argument too few": lambda client: client.call_tool("count", {}),
+    "an argument too many": lambda client: client.call_tool("count", {"item": "tea", "x": 1}),
+    "a number as a text": lambda client: client.call_tool("take", {"order": {"item": "tea", "amount": "1"}}),
+    "an exception in a tool": lambda client: client.call_tool("count", {"item": "gold"}),
+    "a tool that is not there": lambda client: client.call_tool("none", {}),
+    "an exception in a resource": lambda client: client.read_resource("stock://gold"),
+    "a resource that is not there": lambda client: client.read_resource("none://tea"),
+    "a prompt without an argument that it needs": lambda client: client.get_prompt("order", {}),
+    "a prompt that is not there": lambda client: client.get_prompt("none", {}),
+}
+
+
+async def answered(words: list[str], revision: str) -> list[str]:
+    """What an MCP server answers to each of MCP_CALLS."""
+    found = []
+    async with Client(words, revision=revision, env=variables(), stderr=lambda line: None) as client:
+        for ask in MCP_CALLS.values():
+            try:
+                answer = await ask(client)
+                found.append("`isError`" if getattr(answer, "is_error", False) else "a result")
+            except RpcError as error:
+                found.append(str(error.code))
+    return found
+
+
+async def test_the_page_of_mcp_says_what_is_answered_differently() -> None:
+    sides = []
+    for name, peer in (("fastmcp_before", "fastmcp"), ("mcp_before", "mcp2"), ("mcp_after", "")):
+        words = await asyncio.to_thread(mcp_command, name, peer)
+        eras = zip(await answered(words, LEGACY), await answered(words, MODERN), strict=True)
+        sides.append([old if old == new else f"{old}, {new}" for old, new in eras])
+    assert rows("../mcp/moving") == dict(zip(MCP_CALLS, map(list, zip(*sides, strict=True)), strict=True))
