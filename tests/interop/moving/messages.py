@@ -41,25 +41,27 @@ def common(method: str, right: dict[str, Any]) -> dict[str, str]:
         "`params` is null": message(method, params=None, id=1),
         "`params` is a text": message(method, params="tea", id=1),
         "no member `jsonrpc`, by name": json.dumps({"method": method, "params": right, "id": 1}),
-        "no member `jsonrpc`, by position": json.dumps({"method": method, "params": [value], "id": 1}),
         "a member that JSON-RPC does not have": message(method, params=right, id=1, trace="x"),
         "text that is not JSON": "{",
         "NaN in `params`": message(method, params={name: float("nan") for name in right}, id=1),
         "an empty batch": "[]",
         "a batch of two calls": several(call, message(method, params=right, id=2)),
-        "a batch with `1` in it": several(call, "1"),
-        "a batch with one id twice": several(call, call),
-        "a batch of notifications": several(message(method, params=right)),
     }
 
 
 def over_http(*, nested: bool) -> dict[str, str]:
     """What is posted. `nested`: `take` has one argument, an order."""
     order: dict[str, Any] = {"item": "tea", "amount": "1"}
-    return common("count", {"item": "tea"}) | {
+    tea = {"item": "tea"}
+    call = message("count", params=tea, id=1)
+    return common("count", tea) | {
+        "no member `jsonrpc`, by position": json.dumps({"method": "count", "params": ["tea"], "id": 1}),
+        "a batch with `1` in it": several(call, "1"),
+        "a batch with one id twice": several(call, call),
+        "a batch of notifications": several(message("count", params=tea)),
         "an exception in the function": message("count", params={"item": "gold"}, id=1),
         "a number as a text": message("take", params={"order": order} if nested else order, id=1),
-        PLAIN: message("count", params={"item": "tea"}, id=1),
+        PLAIN: call,
     }
 
 

@@ -88,36 +88,31 @@ def posted(side: Side, folder: Path, messages: dict[str, str]) -> dict[str, str]
 
 def said(side: Side, folder: Path, messages: dict[str, str]) -> dict[str, str]:
     """What a language server answers to each message before it answers the call that comes after it."""
-    return {name: said_to(command(side.program, side.peer, folder), body) for name, body in messages.items()}
-
-
-def said_to(words: list[str], body: str) -> str:
-    """The same of one message, to a server of its own, which it may end."""
+    words = command(side.program, side.peer, folder)
     with subprocess.Popen(
         words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=variables()
     ) as child:
         assert child.stdin is not None
         assert child.stdout is not None
-        for text in (
-            message("initialize", params=BEGINNING, id="begin"),
-            message("textDocument/didOpen", params=OPENED),
-            body,
-            message("words/count", params=OPEN, id="end"),
-        ):
-            child.stdin.write(b"Content-Length: %d\r\n\r\n%b" % (len(text.encode()), text.encode()))
-        child.stdin.flush()
-        answers: list[str] = []
-        for answer in framed(child.stdout):
-            if isinstance(answer, dict):
-                if answer.get("id") == "end":
-                    break
-                if answer.get("id") == "begin" or answer.get("method") == "textDocument/publishDiagnostics":
-                    continue
-            answers.append(in_words(answer))
-        else:
-            answers.append("its end")
+        answers = framed(child.stdout)
+
+        def answered(*bodies: str) -> list[Any]:
+            """What comes before the answer to a call that is sent last."""
+            for text in (*bodies, message("words/count", params=OPEN, id="last")):
+                child.stdin.write(b"Content-Length: %d\r\n\r\n%b" % (len(text.encode()), text.encode()))  # type: ignore[union-attr]
+            child.stdin.flush()  # type: ignore[union-attr]
+            found: list[Any] = []
+            for answer in answers:
+                if isinstance(answer, dict) and answer.get("id") == "last":
+                    return found
+                if not isinstance(answer, dict) or answer.get("method") != "textDocument/publishDiagnostics":
+                    found.append(answer)
+            raise AssertionError(f"{side.program} has ended after {bodies}")
+
+        answered(message("initialize", params=BEGINNING, id="first"), message("textDocument/didOpen", params=OPENED))
+        found = {name: " and ".join(map(in_words, answered(body))) or NOTHING for name, body in messages.items()}
         child.kill()
-        return " and ".join(answers) or NOTHING
+    return found
 
 
 def framed(stream: IO[bytes]) -> Iterator[Any]:
