@@ -291,14 +291,20 @@ def test_the_revisions_are_those_of_the_code() -> None:
 # -- the command ----------------------------------------------------------------------------------
 
 
+FAMILIES = {path: path.read_text() for path in sorted((DOCS / "command").glob("*.md"))}
+"""The pages of the command, one for each family."""
+
+
 @pytest.mark.parametrize("name", COMMANDS)
-def test_commands_are_documented(name: str) -> None:
-    text = (DOCS / "command.md").read_text()
-    assert f"## dragoman {name}" in text
+def test_a_command_is_on_the_page_of_its_family(name: str) -> None:
+    index = (DOCS / "command.md").read_text()
+    (page,) = [path for path, text in FAMILIES.items() if f"## dragoman {name}\n" in text]
+    assert re.search(rf"\(command/{page.name}\):[^-]*`{name}`", index), f"command.md does not list {name}"
+    text = index + "".join(FAMILIES.values())  # the options of many commands stand in one place
     command = [sys.executable, "-m", "dragoman", name, "--help"]
     shown = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=30, check=True).stdout
     for option in set(re.findall(r"^│[ *]+(--[a-z][a-z-]+)", shown, re.MULTILINE)):
-        assert f"`{option}" in text, f"command.md says nothing of {option} of {name}"
+        assert f"`{option}" in text, f"no page of the command says anything of {option} of {name}"
 
 
 # -- numbers and texts ----------------------------------------------------------------------------
