@@ -1,4 +1,4 @@
-# The two commands that do everything on a fresh machine: `make demo` and `make test`.
+# `make` alone prints the targets. Two do everything on a fresh machine: `make demo` and `make test`.
 # JOBS: how many tests run at once: one more than a small machine's cores, for many wait. Those of ALONE kill workers
 # and restart brokers under load, and mostly wait: they run after the others, those of one broker one after the other,
 # those of different brokers side by side, and with `make test-all` beside the other interpreters' tests. Nothing is
@@ -11,7 +11,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-all test-random soak lint lint-style lint-types lint-symbols docs coverage coverage-check bench fuzz chaos clean
+.PHONY: help demo test test-all test-random soak lint lint-style lint-types lint-symbols docs screens coverage \
+	coverage-check bench fuzz chaos release clean
+
+help:  ## these lines
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 $(READY): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -45,7 +49,7 @@ test-random: $(READY)  ## every test but those of ALONE in one random order; SEE
 
 SEED ?= $(shell date +%s)
 
-lint: lint-style lint-types lint-symbols
+lint: lint-style lint-types lint-symbols  ## ruff, import-linter, mypy, and whether every checker reads the public types alike
 
 lint-style: $(READY)
 	$(BIN)/ruff check .
@@ -61,6 +65,9 @@ lint-symbols: $(READY)
 docs: $(READY)  ## the documentation site, into site/; a link that leads nowhere is an error
 	$(BIN)/zensical build --strict --clean
 
+screens: $(READY)  ## the screenshots of the documentation, of the running program; needs chromium and fonts for Chinese
+	$(BIN)/python -m tests.screens $(ARGS)
+
 coverage: $(READY)  ## what the tests reach
 	$(MAKE) test COVER=1
 	$(MAKE) coverage-check
@@ -73,7 +80,7 @@ coverage-check: $(READY)  ## of the last `make test COVER=1`: all branches of js
 bench: $(READY)  ## ratios against peers and against the machine's limit
 	$(BIN)/python -m bench
 
-fuzz: $(READY)
+fuzz: $(READY)  ## new inputs until it is stopped
 	$(BIN)/python -m tests.fuzz $(ARGS)
 
 soak: $(READY)  ## every kind of caller at once, every answer checked, nothing left behind; ARGS="--minutes 5"
@@ -82,5 +89,8 @@ soak: $(READY)  ## every kind of caller at once, every answer checked, nothing l
 chaos: $(READY)  ## long: workers, brokers, servers with tasks and of events killed under load; ARGS="tasks redis --times 100"
 	$(BIN)/python -m tests.chaos $(ARGS)
 
-clean:
-	rm -rf $(VENV) site .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage*
+release: $(READY)  ## sdist and wheel in dist/, built and checked without a network, and the changes of the version
+	$(BIN)/python -m tests.release
+
+clean:  ## removes what was made here, the environment too
+	rm -rf $(VENV) dist site .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage*

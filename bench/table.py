@@ -145,20 +145,15 @@ def markdown(rows: list[Row]) -> str:
 
 
 SHORT = {  # the rows of the READMEs
-    "dispatch": ("in process, bytes to bytes", "进程内，字节到字节"),
-    "batch": ("in process, a batch of 100", "进程内，100 个元素的批量"),
-    "http32": ("HTTP, native front, 32 connections", "HTTP，自带前端，32 个连接"),
-    "http256": ("HTTP, native front, 256 connections", "HTTP，自带前端，256 个连接"),
-    "asgi": ("HTTP, ASGI on uvicorn", "HTTP，uvicorn 上的 ASGI"),
-    "stdio": ("stdio, Content-Length, 32 in flight", "标准输入输出，Content-Length，32 个并发"),
-    "tcp": ("TCP, lines, 32 in flight", "TCP，按行，32 个并发"),
-    "websocket": ("WebSocket, 32 in flight", "WebSocket，32 个并发"),
-    "memory": ("peer to peer in memory, awaited", "进程内两端之间，逐个等待"),
-    "idle-memory": ("one idle TCP connection of 10,000", "一万个空闲 TCP 连接中的一个"),
+    "dispatch": ("a call in process, bytes to bytes", "进程内的一次调用，字节到字节"),
+    "http32": ("a call over HTTP, 32 connections", "HTTP 上的一次调用，32 个连接"),
+    "stdio": ("a call over stdio, as language servers make it", "标准输入输出上的一次调用，语言服务器的方式"),
+    "mcp-http": ("an MCP tool over HTTP", "HTTP 上的一次 MCP 工具调用"),
+    "mcp-stdio": ("an MCP tool over stdio", "标准输入输出上的一次 MCP 工具调用"),
 }
 HEADS = (
-    ("a call of `subtract`, `inline`", "dragoman", "the limit here", "peers (times ours)"),
-    ("一次 `subtract` 调用，`inline`", "dragoman", "本机极限", "同类（是我们的几倍）"),
+    ("CPU time of the server", "dragoman", "the limit here", "others (times ours)"),
+    ("服务端的 CPU 时间", "dragoman", "本机极限", "其他实现（是这里的几倍）"),
 )
 
 
@@ -166,8 +161,8 @@ def short(rows: list[Row], language: int) -> str:
     """The table of a README: 0 English, 1 Chinese."""
     about = machine()
     intro = (
-        f"CPU time of the server for one call, medians, {about['python']} on two noisy cores ({about['date']}):",
-        f"服务端每次调用所用的 CPU 时间（中位数），{about['python']}，两个有干扰的核心（{about['date']}）：",
+        f"Medians, {about['python']} on two noisy cores ({about['date']}):",
+        f"中位数，{about['python']}，两个有干扰的核心（{about['date']}）：",
     )
     out = [intro[language], "", "| " + " | ".join(HEADS[language]) + " |", "|---|---|---|---|"]
     for row in rows:

@@ -68,7 +68,8 @@ class Mark(Struct, frozen=True):
 def pages() -> list[Path]:
     """Every page that these rules are about."""
     docs = [path for path in (ROOT / "docs").rglob("*.md") if path.name not in OTHERS]
-    return [ROOT / "README.md", ROOT / "README.zh-CN.md", *sorted(docs)]
+    own = [ROOT / f"{name}.md" for name in ("README", "README.zh-CN", "CONTRIBUTING", "SECURITY")]
+    return [*own, *sorted(docs)]
 
 
 def marks(text: str) -> list[Mark]:
@@ -93,7 +94,7 @@ def links(path: Path) -> Iterator[tuple[str, Path | None, str]]:
         if "://" in target:
             yield target, None, ""
             continue
-        place, _, anchor = target.partition("#")
+        place, _, anchor = re.sub("#only-(?:light|dark)$", "", target).partition("#")
         yield target, (path.parent / place).resolve() if place else path, anchor
 
 

@@ -9,6 +9,7 @@ import inspect
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from xml.etree import ElementTree
@@ -24,9 +25,21 @@ from dragoman.cli.app import COMMANDS
 from dragoman.jsonrpc import errors
 from dragoman.jsonrpc.limits import CLIENT, KIB, MIB
 from dragoman.mcp.client.options import VersionedOptions
-from tests import pictures, rooms
+from dragoman.net.scheme import SCHEMES
+from tests import pictures, rooms, screens
 from tests.pages import FENCE, LANGUAGES, PLAIN, Mark, anchors, links, marks, pages, refreshed
-from tests.snippets import EXAMPLES, ROOT, SNIPPETS, Session, brokers, environment, run_python
+from tests.snippets import (
+    EXAMPLES,
+    ROOT,
+    SNIPPETS,
+    Session,
+    brokers,
+    environment,
+    run_python,
+    steps,
+    without_samples,
+)
+from tests.terminal import text_of
 
 PAGES = pages()
 DOCS = ROOT / "docs"
@@ -106,7 +119,8 @@ def test_both_readmes_show_and_offer_the_same() -> None:
 
 
 def text_links(text: str) -> set[str]:
-    return set(re.findall(r"\]\(([^)]+)\)", text))
+    """What a README links to, but its own headings; a Chinese page counts as the English one."""
+    return {target.replace("docs/zh/", "docs/") for target in re.findall(r"\]\(([^)#][^)]*)\)", text)}
 
 
 @pytest.mark.parametrize("page", sorted((DOCS / "zh").rglob("*.md")), ids=named)
@@ -141,6 +155,51 @@ def test_the_examples_are_as_short_as_the_readme_says() -> None:
         assert Mark(f"examples/{name}", None) in marks((ROOT / "README.md").read_text())
 
 
+# -- what the READMEs say ------------------------------------------------------------------------
+
+READMES = [ROOT / "README.md", ROOT / "README.zh-CN.md"]
+
+
+@pytest.mark.parametrize("page", READMES, ids=named)
+def test_the_figures_of_a_readme_are_those_of_the_page(page: Path) -> None:
+    """Five rows; each figure and each ratio is in the row of docs/figures.md that it is taken from."""
+    table = page.read_text().partition("<!-- figures -->")[2].partition("<!-- /figures -->")[0]
+    rows = [row.strip("| ").split(" | ") for row in table.splitlines() if re.search(r"\d us \|", row)]
+    assert len(rows) == 5
+    measured = (DOCS / "figures.md").read_text().splitlines()
+    for _, ours, limit, others in rows:
+        (row,) = [row for row in measured if f" | {ours} ±" in row and f" {limit} ±" in row]
+        for name, times in re.findall(r"([^,].*?) ([\d.]+)x(?:, |$)", others):
+            found = re.search(rf"{re.escape(name.strip())} [\d.]+ us \(([\d.]+)x\)", row)
+            assert found is not None
+            assert float(found[1]) == pytest.approx(float(times), rel=0.05), name
+
+
+@pytest.mark.parametrize("page", READMES, ids=named)
+def test_the_wires_of_a_readme_are_all_there_are(page: Path) -> None:
+    rows = re.findall(r"^\| (`[a-z+]+:.*?) \|", page.read_text(), re.MULTILINE)
+    assert len(rows) == 12
+    shown = {name for row in rows for name in re.findall(r"`([a-z+]+):", row)}
+    assert shown == set(SCHEMES)
+
+
+@pytest.mark.parametrize("page", READMES, ids=named)
+def test_what_a_readme_installs_is_there(page: Path) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    text = page.read_text()
+    assert f"dist/dragoman-{dragoman.__version__}-py3-none-any.whl[all]" in text
+    extras = set(re.findall(r"dragoman\[(\w+)\]", text)) | set(re.findall(r"\.\[(\w+)\]", text))
+    assert "all" in extras
+    assert extras <= set(project["optional-dependencies"])
+    assert f"Python {project['requires-python'].removeprefix('>=')}" in text
+    assert [one.partition(">")[0] for one in project["dependencies"]] == ["msgspec"]
+
+
+def test_the_readme_is_read_in_three_minutes() -> None:
+    text = re.sub(r"^\|.*$|<[^>]*>", "", FENCE.sub("", READMES[0].read_text()), flags=re.MULTILINE)
+    assert len(text.split()) <= 3 * 250
+
+
 # -- architecture ---------------------------------------------------------------------------------
 
 
@@ -169,6 +228,44 @@ def test_a_picture_is_well_formed_says_what_it_shows_and_is_on_a_page(name: str)
         assert 0 < float(one.attrib["x"]) < wide
         assert 0 < float(one.attrib["y"]) < high
     assert f"pictures/{name}.svg" in every_word()
+
+
+SHOWN = re.compile(r'(?:src|srcset)="([^"]+)"|!\[[^\]]*\]\(([^)#\s]+)(?:#[\w-]+)?\)')
+"""The pictures of a page, in HTML or Markdown."""
+
+
+def shown_pictures(page: Path) -> set[Path]:
+    return {(page.parent / (html or plain)).resolve() for html, plain in SHOWN.findall(page.read_text())}
+
+
+def test_pictures_are_there_and_each_screenshot_is_on_a_page() -> None:
+    """`python -m tests.screens` takes the screenshots."""
+    found = {picture for page in PAGES for picture in shown_pictures(page)}
+    assert not [picture for picture in found if not picture.exists()]
+    assert set(screens.SCREENS.iterdir()) <= found
+
+
+@pytest.mark.parametrize("name", screens.SESSIONS)
+def test_a_picture_of_a_terminal_shows_what_its_session_prints(name: str) -> None:
+    """The session itself is run by `test_a_session_prints_what_it_shows`."""
+    svg = (screens.SCREENS / f"{name}.svg").read_text()
+    assert "url(http" not in svg
+    session, most = screens.SESSIONS[name]
+    path = SNIPPETS / session
+    number = samples(path.read_text())
+    expected = [
+        line for command, out in steps(without_samples(path.read_text()))[:most] for line in ("$ " + command, *out)
+    ]
+
+    def bare(text: str) -> str:
+        return re.sub(r"\s", "", number.sub("#", text))
+
+    assert bare(text_of(svg)) == bare("\n".join(expected)), f"run python -m tests.screens sessions: {name} is behind"
+
+
+def samples(text: str) -> re.Pattern[str]:
+    """What stands for any number in a session: numbers before ms, where it lists some."""
+    return re.compile(r"[\d.]+(?= +ms)") if text.startswith("# samples") else re.compile(r"(?!)")
 
 
 # -- links ----------------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
-"""Pictures of the page, to be looked at: `python -m tests.web.pictures FOLDER` writes them, in light and dark; with
-`docs` instead, those of the documentation."""
+"""Pictures of the page, to be looked at: `python -m tests.web.pictures FOLDER` writes them, in light and dark. Those of
+the documentation: `tests.screens`."""
 
 from __future__ import annotations
 
@@ -97,33 +97,6 @@ async def main(folder: Path) -> None:
                         await at.page.screenshot(path=folder / f"console-{name.split('/')[0]}-{scheme}-{width}.png")
 
 
-SCREENS = Path(__file__).parents[2] / "docs" / "screens"
-"""The screenshots of the documentation."""
-
-
-async def screens() -> None:
-    """Write those of the documentation: a call by a form, and three views of the console."""
-    window: Any = {"color_scheme": "light", "viewport": {"width": 1200, "height": 640}}
-    async with browser() as running:
-        async with (
-            serve({"/": shop(), "/mcp": desk()}, urls="http://127.0.0.1:0") as serving,
-            looking(running, serving.urls[0], **window) as at,
-        ):
-            await method(at)
-            await at.page.screenshot(path=SCREENS / "page.png")
-        async with operating() as it, looking(running, it.url, **window) as at:
-            await at.open(f"/#{it.secret}", CONSOLE["now"])
-            await at.page.screenshot(path=SCREENS / "console_now.png")
-            await at.page.goto(f"{it.url}/#/timeline")
-            await at.page.wait_for_selector(CONSOLE["timeline"])
-            await at.page.screenshot(path=SCREENS / "console_timeline.png")
-            await at.page.set_viewport_size({"width": 1200, "height": 760})  # so that there are rows below what is open
-            await at.page.goto(f"{it.url}/#/tasks")
-            await at.page.click(CONSOLE["tasks"])
-            await at.page.wait_for_selector(".question")
-            await at.page.screenshot(path=SCREENS / "console_tasks.png")
-
-
 def sized(width: int) -> Any:
     """A window of this width."""
     return {"width": width, "height": 900}
@@ -166,9 +139,5 @@ async def calling(it: Operated) -> AsyncIterator[None]:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["docs"]:
-        SCREENS.mkdir(exist_ok=True)
-        asyncio.run(screens())
-    else:
-        Path(sys.argv[1]).mkdir(parents=True, exist_ok=True)
-        asyncio.run(main(Path(sys.argv[1])))
+    Path(sys.argv[1]).mkdir(parents=True, exist_ok=True)
+    asyncio.run(main(Path(sys.argv[1])))

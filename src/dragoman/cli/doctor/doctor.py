@@ -24,8 +24,9 @@ from ..exit_status import ANSWERED_WITH_ERROR, FINE, NO_ANSWER
 from ..faults import BROKERS, diagnose_silence
 from ..options import LINK_GROUP, OUTPUT, WIRE, AccessOptions, LinkOptions, Output, WireOptions
 from ..reach import target_of
-from ..terminal import clean, out, show_rows
+from ..terminal import clean, out, say, show_rows
 from . import brokers, child, protocol, sockets
+from .namesake import find_namesake
 from .record import PATIENCE, Examination, ExaminationStep, FaultFound, Patience
 
 app: App = App(
@@ -74,6 +75,8 @@ def doctor(target: str, /, *, link: DoctorLink = DOCTOR_LINK, wire: WireOptions 
     target
         A URL of any wire, or a command to start, in quotes.
     """
+    if (namesake := find_namesake()) is not None:
+        say(namesake, "yellow")
     record = asyncio.run(run_examination(target, link, wire))
     if output.json:
         output.write(record.as_json(), "steps")
