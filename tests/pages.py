@@ -5,15 +5,18 @@ A page shows a file, or the part of one between `# [name]` and `# [/name]`, by a
     <!-- snippet: docs/snippets/first.console -->
     <!-- snippet: docs/snippets/tutorial/calculator.py [errors] -->
 
-with the text in a fence below it. `python -m tests.pages` writes the fences anew from the files.
+with the text in a fence below it. `python -m tests.pages` writes the fences anew from the files, and docs/pages.md from
+the navigation of the site.
 """
 
 from __future__ import annotations
 
 import re
 import textwrap
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 
@@ -98,7 +101,34 @@ def links(path: Path) -> Iterator[tuple[str, Path | None, str]]:
         yield target, (path.parent / place).resolve() if place else path, anchor
 
 
+def listed() -> str:
+    """docs/pages.md: the navigation of the site as lists."""
+    nav = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]["nav"]
+    parts = ["# All pages\n\n<!-- written by `python -m tests.pages`; do not edit -->\n"]
+    for tab in nav:
+        ((title, entries),) = tab.items()
+        parts.append(f"\n## {title}\n\n" + "".join(_rows(entries, "")))
+    return "".join(parts)
+
+
+def _rows(entries: list[Any], indent: str) -> Iterator[str]:
+    for entry in entries:
+        ((title, target),) = entry.items() if isinstance(entry, dict) else ((_title(entry), entry),)
+        if isinstance(target, str):
+            yield f"{indent}- [{title}]({target})\n"
+        else:
+            yield f"{indent}- {title}\n"
+            yield from _rows(target, indent + "    ")
+
+
+def _title(page: str) -> str:
+    found = HEADING.search((ROOT / "docs" / page).read_text())
+    assert found is not None
+    return found[1]
+
+
 if __name__ == "__main__":
+    (ROOT / "docs" / "pages.md").write_text(listed())
     for page in pages():
         before = page.read_text()
         if (after := refreshed(before)) != before:

@@ -27,7 +27,7 @@ from dragoman.jsonrpc.limits import CLIENT, KIB, MIB
 from dragoman.mcp.client.options import VersionedOptions
 from dragoman.net.scheme import SCHEMES
 from tests import pictures, rooms, screens
-from tests.pages import FENCE, LANGUAGES, PLAIN, Mark, anchors, links, marks, pages, refreshed
+from tests.pages import FENCE, LANGUAGES, PLAIN, Mark, anchors, links, listed, marks, pages, refreshed
 from tests.snippets import (
     EXAMPLES,
     ROOT,
@@ -279,6 +279,11 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert place.exists(), f"{named(page)} links to {target}, which is not there"
         if anchor:
             assert anchor in anchors(place.read_text()), f"{named(page)} links to {target}, where nothing has that name"
+
+
+def test_all_pages_are_listed_as_they_stand_in_the_navigation() -> None:
+    """`python -m tests.pages` writes the list."""
+    assert (DOCS / "pages.md").read_text() == listed()
 
 
 def test_every_page_is_reached_from_the_index() -> None:

@@ -4,6 +4,7 @@ elsewhere."""
 from __future__ import annotations
 
 import importlib
+import json
 import re
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
+import griffe
 import pytest
 
 from tests.snippets import ROOT
@@ -63,6 +65,8 @@ def test_the_site_builds_and_loads_nothing_from_elsewhere(tmp_path: Path) -> Non
     for name in ("docs", "src"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "zensical.toml", tmp_path)
+    (tmp_path / "tests").mkdir()
+    shutil.copy(ROOT / "tests" / "reference.py", tmp_path / "tests")
     command = [str(Path(sys.executable).parent / "zensical"), "build", "--strict"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -74,4 +78,22 @@ def test_the_site_builds_and_loads_nothing_from_elsewhere(tmp_path: Path) -> Non
         assert 'class="mermaid"' not in text, f"{page} would load the program that draws it"
     shown = (tmp_path / "site/reference/services/index.html").read_text()
     assert 'id="dragoman.Service.method"' in shown
-    assert (tmp_path / "site/search.json").stat().st_size > 100_000
+    searched = {
+        one["location"]: one["text"] for one in json.loads((tmp_path / "site/search.json").read_text())["items"]
+    }
+    assert "Missing argument" in searched["errors/#faults-of-arguments"]
+    assert "takes no new calls" in searched["errors/#errors-that-cross-the-wire"]
+    assert not [location for location in searched if location.startswith(("architecture", "decisions", "mutants"))]
+
+
+def test_the_reference_shows_no_constants_of_the_inside() -> None:
+    """A default is what it is, and not the name of a constant of its module."""
+    package = griffe.load(
+        "dragoman",
+        search_paths=[str(ROOT / "src")],
+        extensions=griffe.load_extensions(str(ROOT / "tests" / "reference.py")),
+    )
+    bearer = package["auth.Bearer"].final_target
+    defaults = {one.name: str(one.default) for one in bearer.members["__init__"].parameters}
+    assert defaults["leeway"] == "30.0"
+    assert bearer["issuers"].value is None
