@@ -453,8 +453,8 @@ class Outbox:
         await self._db.write(work)
 
     async def lead(self, work: str, owner: str, now: float) -> bool:
-        """Take or renew the lease of the process that does some work; False: another one has it. A lease that ends later
-        than any may was written before the clock was set back: it ends as one does that is written now."""
+        """Take or renew the lease of the process that does some work; False: another one has it. A lease that ends
+        later than any may was written before the clock was set back: it ends as one does that is written now."""
 
         def take(db: sqlite3.Connection) -> bool:
             until = now + LEASE
