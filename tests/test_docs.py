@@ -21,7 +21,7 @@ from msgspec import Struct
 import dragoman
 from dragoman import Limits, connect, http_app, mcp, serve, sync
 from dragoman.channel import Options
-from dragoman.cli.app import COMMANDS
+from dragoman.cli.commands import COMMANDS
 from dragoman.jsonrpc import errors
 from dragoman.jsonrpc.limits import CLIENT, KIB, MIB
 from dragoman.mcp.client.options import VersionedOptions
@@ -405,7 +405,7 @@ def test_a_command_is_on_the_page_of_its_family(name: str) -> None:
     text = index + "".join(FAMILIES.values())  # the options of many commands stand in one place
     command = [sys.executable, "-m", "dragoman", name, "--help"]
     shown = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=30, check=True).stdout
-    for option in set(re.findall(r"^│[ *]+(--[a-z][a-z-]+)", shown, re.MULTILINE)):
+    for option in set(re.findall(r"^  (--[a-z][a-z-]+)", shown, re.MULTILINE)):
         assert f"`{option}" in text, f"no page of the command says anything of {option} of {name}"
 
 

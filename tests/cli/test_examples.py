@@ -10,7 +10,8 @@ from io import BytesIO, TextIOWrapper
 
 import pytest
 
-from dragoman.cli.app import COMMANDS, build, run
+from dragoman.cli.app import build, run
+from dragoman.cli.commands import COMMANDS
 
 from .conftest import Command
 

@@ -26,7 +26,9 @@ def shell(folder: Path, line: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("words", ["call calculator.py subtract 42 23", "methods calculator.py", "call --help"])
+@pytest.mark.parametrize(
+    "words", ["call calculator.py subtract 42 23", "methods calculator.py", "call --help", "--help"]
+)
 @pytest.mark.parametrize("json", ["", "--json"])
 def test_a_full_disk_is_said_in_one_sentence(command: Command, words: str, json: str) -> None:
     done = shell(command.folder, f"dragoman {words} {json} > {FULL}")

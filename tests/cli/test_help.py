@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from dragoman import __version__
-from dragoman.cli.app import COMMANDS
+from dragoman.cli.commands import COMMANDS, FAMILIES, FIRST_STEPS, SHORT
 
 from .conftest import Command
 
@@ -34,15 +34,51 @@ def test_help_lists_the_commands(command: Command) -> None:
     assert all(name in done.out for name in COMMANDS)
     assert "\x1b" not in done.out
     assert command.run().out == done.out
+    assert command.run("help").out == done.out
+    assert command.run("--help", "--color", "never").out == done.out
+
+
+def test_help_fits_a_screen(command: Command) -> None:
+    lines = command.run("--help").out.splitlines()
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 80
+
+
+def test_help_begins_with_what_people_do_first(command: Command) -> None:
+    shown = command.run("--help").out
+    examples = [example for example, _ in FIRST_STEPS]
+    assert sorted(map(shown.index, examples)) == [shown.index(example) for example in examples]
+    assert shown.index(examples[-1]) < shown.index(next(iter(FAMILIES)) + "\n")
+
+
+def test_help_alone_imports_no_parser() -> None:
+    code = "import sys; sys.argv = ['dragoman', '--help']; from dragoman.cli import main; main(); print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"asyncio", "cyclopts", "rich", "msgspec"} & set(loaded)
+
+
+@pytest.mark.parametrize("words", [("help", "call"), ("--help", "call"), ("-h", "call"), ("call", "-h")])
+def test_help_of_a_command_in_any_order(command: Command, words: tuple[str, ...]) -> None:
+    assert command.run(*words).out == command.run("call", "--help").out
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_logins_are_commands_of_auth_and_alone(command: Command, name: str) -> None:
+    alone, below = command.run(name, "--help").out, command.run("auth", name, "--help").out
+    assert f"Usage: dragoman {name}" in alone
+    assert below == alone.replace(f"Usage: dragoman {name}", f"Usage: dragoman auth {name}")
+    assert command.run("auth", "tokens").out == command.run("tokens").out
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_teaches_by_example(command: Command, name: str) -> None:
     done = command.run(name, "--help", env={"COLUMNS": "80"})
     assert done.status == 0
-    usage, _, examples = done.out.partition("Examples:")
+    sentence, example, usage = done.out.split("\n\n")[:3]
+    assert sentence.endswith(".")
+    assert example.startswith(f"  dragoman {name}")
     assert usage.startswith(f"Usage: dragoman {name}")
-    assert f"dragoman {name}" in examples
+    assert not set("│╭╮╰╯") & set(done.out)
     assert max(map(len, done.out.splitlines())) <= 80
 
 
@@ -70,9 +106,10 @@ def test_bash_completes(command: Command, words: list[str], found: list[str]) ->
     ("words", "sentence"),
     [
         (["cal"], "there is no command 'cal'; did you mean call?"),
-        (["xyzzy"], "there is no command 'xyzzy'; there are serve, call,"),
+        (["xyzzy"], "there is no command 'xyzzy' (dragoman --help lists them)"),
+        (["help", "xyzzy"], "there is no command 'xyzzy' (dragoman --help lists them)"),
+        (["--nope"], "there is no option '--nope' before a command"),
         (["call", "tcp://127.0.0.1:1", "m", "--nope"], "Unknown option: --nope"),
-        (["call", "tcp://127.0.0.1:1"], "METHOD"),
         (["call", "tcp://127.0.0.1:1", "m", "--timeout", "soon"], "--timeout"),
         (["completion", "tcsh"], "tcsh"),
     ],
@@ -83,6 +120,29 @@ def test_mistakes_are_one_sentence(command: Command, words: list[str], sentence:
     assert sentence in done.err
     assert done.err.startswith("dragoman: ")
     assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "missing", "example"),
+    [
+        (["call"], "URL is missing: the server's URL", "dragoman call http://127.0.0.1:8000 subtract 42 23"),
+        (["call", "tcp://127.0.0.1:1"], "METHOD is missing: the method's name", "dragoman call http://"),
+        (["new", "mcp"], "NAME is missing: its name", "dragoman new service"),
+        (["top"], "ENDPOINT is missing: the socket", "dragoman top run/admin.sock"),
+        (["auth", "login"], "URL is missing: the server (dragoman auth login --help", "dragoman login https://"),
+        (["serve"], "say what to serve", "dragoman serve calculator:api"),
+        (["tools"], "say which server", "dragoman tools http://127.0.0.1:8000/mcp"),
+        (["tool", "weather.py"], "say which tool: dragoman tools weather.py lists them", "dragoman tool http://"),
+    ],
+    ids=lambda given: " ".join(given) if isinstance(given, list) else None,
+)
+def test_a_missing_argument_is_named_and_shown(command: Command, words: list[str], missing: str, example: str) -> None:
+    (command.folder / "weather.py").write_text("")
+    done = command.run(*words)
+    assert (done.status, done.out) == (2, "")
+    what, advice = done.err.splitlines()
+    assert what.startswith(f"dragoman: {missing}")
+    assert advice.startswith(f"  for example: {example}")
 
 
 def test_mistakes_with_json(command: Command) -> None:

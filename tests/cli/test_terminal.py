@@ -115,6 +115,78 @@ def test_methods(command: Command) -> None:
     assert "    Subtract one from the other." in plain(seen)
 
 
+OFFICE = """\
+from dragoman.mcp import Server
+
+app = Server("office", instructions="Books rooms for the guests of a small office, and orders lunch for all of them.")
+
+
+@app.tool
+def book_room(room: str, start: str, hours: int = 1, equipment: list[str] = [], notes: str | None = None) -> str:
+    "Book a room for some hours, with the equipment that is wanted there, and tell those who are invited."
+    return room
+
+
+@app.prompt
+def invite(guest: str) -> str:
+    "Write an invitation."
+    return guest
+
+
+@app.resource("office://hours")
+def hours() -> str:
+    "When each room is open."
+    return ""
+
+
+@app.resource("office://rooms/{room}")
+def room(room: str) -> str:
+    return room
+"""
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120])
+def test_what_a_server_offers_has_headings_and_no_broken_word(command: Command, columns: int) -> None:
+    (command.folder / "office.py").write_text(OFFICE)
+    status, seen = on_terminal(command, "describe", "office.py", env={"COLUMNS": str(columns)})
+    lines = plain(seen).splitlines()
+    assert status == 0
+    assert [line for line in lines if re.fullmatch(r"[A-Z][a-z ]+  \d", line)] == [
+        "Tools  1",
+        "Prompts  1",
+        "Resources  1",
+        "Resource templates  1",
+    ]
+    assert max(map(len, lines)) <= columns
+    words = " ".join(plain(seen).split())
+    assert "equipment?: [string], notes?: string | null)" in words
+    assert "Books rooms for the guests of a small office, and orders lunch for all of them." in words
+
+
+def test_an_entry_in_detail_has_its_arguments_in_columns(command: Command) -> None:
+    (command.folder / "office.py").write_text(OFFICE)
+    _, seen = on_terminal(command, "tools", "office.py", "book_room")
+    lines = plain(seen).splitlines()
+    assert lines[lines.index("Arguments") + 1 :][:3] == [
+        "  room       string",
+        "  start      string",
+        "  hours      integer, default 1",
+    ]
+
+
+def test_an_error_is_broken_between_words(command: Command) -> None:
+    _, seen = on_terminal(command, "tools", "--config", "weather", env={"COLUMNS": "60"})
+    lines = plain(seen).splitlines()
+    assert max(map(len, lines)) <= 60
+    assert all(line.startswith("  ") for line in lines[1:])
+
+
+@pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_the_help_has_colours_on_a_terminal_alone(command: Command, env: dict[str, str]) -> None:
+    assert COLOUR.search(on_terminal(command, "--help")[1])
+    assert not COLOUR.search(on_terminal(command, "--help", env=env)[1])
+
+
 def test_demo(command: Command) -> None:
     status, seen = on_terminal(command, "demo")
     assert status == 0, plain(seen)

@@ -1,11 +1,10 @@
-"""The command: `dragoman serve | call | notify | methods | check | bench | demo | completion`, and for
-MCP `tools | tool | resources | read | prompts | prompt | discover | ping`.
+"""The command `dragoman`; `commands.py` has the table of its commands.
 
 Rules of this package:
 
 - One folder per family of commands, one file per command or pair; what they share is here. cyclopts and rich are
   imported nowhere else in dragoman.
-- Only the module of the command on the command line is imported, and `--version` imports nothing.
+- Only the module of the command on the command line is imported; `--version` and `--help` alone import nothing else.
 - Results go to stdout, everything else to stderr; tables, colour and progress are for terminals only.
 - Exit status: `exit_status.py`. A failure is reported in one sentence, never with a traceback.
 """
@@ -13,6 +12,7 @@ Rules of this package:
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 
 from .. import __version__
 
@@ -26,6 +26,13 @@ def main() -> None:
     if arguments in (["--version"], ["-V"]):
         print(f"dragoman {__version__}")
         return
+    if arguments in ([], ["--help"], ["-h"], ["help"]):
+        from .commands import show_help  # noqa: PLC0415 - not for --version
+
+        with suppress(OSError):  # the output cannot be written, which is reported below
+            show_help()
+            sys.stdout.flush()
+            return
     try:
         from .app import run  # noqa: PLC0415 - needs the extra "cli"
 

@@ -28,6 +28,7 @@ from ..rpc.outbound import MCP_NOTE
 from ..rpc.peer import Peer
 from .exit_status import suggest_name
 from .options import AccessOptions
+from .programs import target_word
 
 T = TypeVar("T")
 
@@ -73,8 +74,23 @@ class _Named(Struct):
     name: str
 
 
-class _Methods(Struct):
+class ServiceInfo(Struct):
+    """Name and version of a service that describes itself."""
+
+    title: str = ""
+    version: str = ""
+
+    @property
+    def words(self) -> str:
+        """Both, as far as they are known."""
+        return " ".join(filter(None, (self.title, self.version)))
+
+
+class NamedService(Struct):
+    """A service that describes itself: its name, and those of its methods."""
+
     methods: list[_Named]
+    info: ServiceInfo = msgspec.field(default_factory=ServiceInfo)
 
 
 def name_offers(names: Iterable[str]) -> str:
@@ -128,7 +144,7 @@ async def about_method(error: MethodNotFound, peer: Peer, url: str, method: str)
     async with probing():
         names = await methods_of(peer)
         if names is None and await _is_mcp(peer):
-            error.add_note(f"this is MCP, not JSON-RPC: dragoman tools {where} lists what it can do")
+            error.add_note(_of_mcp(where))
             return
     what = f"there is no method {method!r}"
     if not names:
@@ -137,11 +153,28 @@ async def about_method(error: MethodNotFound, peer: Peer, url: str, method: str)
     error.add_note(f"{what}; {suggest(method, names)} (dragoman methods {where} lists them)")
 
 
+async def about_undescribed(error: Exception, peer: Peer, url: str) -> None:
+    """Note on the error of a peer without `rpc.discover` that this is MCP, if it is."""
+    async with probing():
+        if await _is_mcp(peer):
+            error.add_note(_of_mcp(shlex.quote(url)))
+
+
+def _of_mcp(where: str) -> str:
+    return f"this is MCP, not JSON-RPC: dragoman tools {where} lists what it can do"
+
+
 async def methods_of(peer: Peer, seconds: float = PATIENCE) -> list[str] | None:
     """The names of the peer's methods; None if it does not describe itself within these seconds."""
+    service = await service_of(peer, seconds)
+    return None if service is None else [one.name for one in service.methods]
+
+
+async def service_of(peer: Peer, seconds: float = PATIENCE) -> NamedService | None:
+    """What the peer says of itself; None if it does not within these seconds."""
     try:
         raw = await peer.call("rpc.discover", result=Raw, timeout=seconds)
-        return [one.name for one in msgspec.json.decode(raw, type=_Methods).methods]
+        return msgspec.json.decode(raw, type=NamedService)
     except (RpcError, CallTimeout, msgspec.DecodeError):
         return None
 
@@ -203,8 +236,7 @@ def _about_fault(error: ChannelError | BadAnswer, where: str | Sequence[str], ac
 
 
 def _doctor(where: str | Sequence[str], command: str = "doctor") -> str:
-    target = mask_url(where) if isinstance(where, str) else shlex.join(where)
-    return f"to find out why: dragoman {command} {shlex.quote(target)}"
+    return f"to find out why: dragoman {command} {target_word(mask_url(where) if isinstance(where, str) else where)}"
 
 
 async def _about_tls(error: ChannelError, where: str | Sequence[str], has_certificate: bool) -> None:

@@ -1,4 +1,4 @@
-"""The table of commands; runs a command and reports its failure."""
+"""Runs a command and reports its failure."""
 
 from __future__ import annotations
 
@@ -11,75 +11,18 @@ from collections.abc import Callable, Sequence
 from inspect import BoundArguments
 from typing import Any
 
-from cyclopts import App, CycloptsError, Group, MissingArgumentError, Parameter, UnusedCliTokensError
+from cyclopts import App, CycloptsError, Parameter
 
 from .. import __version__
 from ..jsonrpc.errors import LocalError
 from . import exit_status
 from .advice import find_misspelt_variables
 from .arguments import unread
+from .commands import COMMANDS, show_help
 from .exchange import show_exchange
 from .lines import LineHandler, lines
 from .options import Output
 from .terminal import colour, err, for_people, out, prepare, say, show_ending
-
-ABOUT = "JSON-RPC 2.0 on every wire, in both directions; and MCP."
-
-START = """\
-Start here:
-
-  dragoman demo                                      a calculator on every wire
-  dragoman serve calculator:api                      serve your own functions
-  dragoman call http://127.0.0.1:8000 subtract 42 23               call them
-
-  dragoman serve weather:app                         serve an MCP server
-  dragoman tools http://127.0.0.1:8000/mcp           list its tools
-  dragoman tool http://127.0.0.1:8000/mcp forecast city=Beijing    call one
-
-Every command has examples: dragoman call --help"""
-
-COMMANDS = {
-    "serve": ("serving.serve:app", "Serve functions on one wire or many."),
-    "call": ("calls.call:app", "Call a method and print its result."),
-    "notify": ("calls.call:notify_app", "Send a notification, which has no answer."),
-    "methods": ("calls.methods:app", "List the methods of a peer."),
-    "describe": ("probing.describe:app", "Show what a server offers, or one part of it in detail."),
-    "listen": ("probing.listen:app", "Print what a server notifies about."),
-    "check": ("calls.check:app", "Find every fault of the messages in a file."),
-    "bench": ("probing.bench:app", "Measure calls per second and their latency."),
-    "top": ("probing.top:app", "Show the calls in flight of a server, and end one."),
-    "console": ("probing.console:app", "Open the page that shows what goes on in a server."),
-    "doctor": ("doctor.doctor:app", "Find the first fault on the way to a server."),
-    "tools": ("mcp.tools:app", "List the tools of an MCP server."),
-    "tool": ("mcp.tools:tool_app", "Call a tool of an MCP server."),
-    "tasks": ("mcp.tasks:app", "List your tasks at an MCP server, and follow one."),
-    "events": ("mcp.events:app", "List the events of an MCP server, and follow some."),
-    "resources": ("mcp.resources:app", "List the resources of an MCP server."),
-    "read": ("mcp.resources:read_app", "Read a resource of an MCP server."),
-    "prompts": ("mcp.prompts:app", "List the prompts of an MCP server."),
-    "prompt": ("mcp.prompts:prompt_app", "Get a prompt of an MCP server."),
-    "complete": ("mcp.complete:app", "Ask an MCP server to complete an argument."),
-    "discover": ("mcp.discover:app", "Show name, revisions and capabilities of an MCP server."),
-    "ping": ("mcp.discover:ping_app", "See whether an MCP server answers."),
-    "login": ("auth.login:app", "Log in at a protected server."),
-    "logout": ("auth.login:logout_app", "Log out, and revoke the tokens."),
-    "whoami": ("auth.login:whoami_app", "Show as whom you are logged in."),
-    "tokens": ("auth.login:tokens_app", "List your logins."),
-    "auth": ("auth.auth:app", "Explain and try authorization."),
-    "new": ("new.new:app", "Make a project: a service, or an MCP server."),
-    "demo": ("demo.demo:app", "See a calculator answer on every wire."),
-    "completion": ("completion:app", "Print a completion script for your shell."),
-}
-"""Where each command's App is (imported when the command runs), and its summary."""
-
-GROUPS = {
-    "Serve and call": "serve call notify methods",
-    "MCP servers": "tools tool tasks events resources read prompts prompt complete discover ping",
-    "Authorization": "login logout whoami tokens auth",
-    "Look closer": "describe listen check bench top console doctor",
-    "Begin": "new demo completion",
-}
-"""How the help sorts the commands."""
 
 OF_MCP = (
     *("tools", "tool", "tasks", "events", "resources", "read", "prompts", "prompt", "complete", "discover", "ping"),
@@ -92,8 +35,6 @@ def build() -> App:
     """The command line."""
     app = App(
         name="dragoman",
-        help=ABOUT,
-        help_epilogue=START,
         help_format="plaintext",
         version=f"dragoman {__version__}",
         version_flags=["--version", "-V"],
@@ -101,20 +42,12 @@ def build() -> App:
         console=out,
         error_console=err,
     )
-    groups = {
-        name: group
-        for at, (title, names) in enumerate(GROUPS.items())
-        for group in [Group(title, sort_key=at)]
-        for name in names.split()
-    }
     for order, (name, (module, summary)) in enumerate(COMMANDS.items()):
-        app.command(f"dragoman.cli.{module}", name=name, help=summary, sort_key=order, group=groups[name])
-    app["--help"].group = app["--version"].group = Group("Options", sort_key=len(GROUPS))
+        app.command(f"dragoman.cli.{module}", name=name, help=summary, sort_key=order)
     app.command(
         "dragoman.cli.completion:install",
         name="--install-completion",
         help="Install completion for the shell you are in.",
-        group=groups["completion"],
         sort_key=90,
     )
     return app
@@ -125,6 +58,8 @@ def run(arguments: Sequence[str]) -> int:
     prepare()
     colour(_colour(arguments))
     app = build()
+    if arguments and arguments[0] == "help":
+        arguments = [*arguments[1:], "--help"]
     if arguments and arguments[0] in OF_MCP:
         arguments = _child_as_option(arguments)
     try:
@@ -132,7 +67,7 @@ def run(arguments: Sequence[str]) -> int:
             app.config = _other_sources(arguments)
         command, bound, _ = app.parse_args(arguments, print_error=False, exit_on_error=False)
     except CycloptsError as fault:
-        return _report_misuse(fault, arguments)
+        return _report_misuse(fault, app, arguments)
     except (exit_status.Usage, LocalError, ImportError) as fault:  # options that exclude each other, a missing extra
         return _report_failure(fault, Output(json=_wants_json(arguments)))
     output = _output(bound)
@@ -147,7 +82,10 @@ def run(arguments: Sequence[str]) -> int:
         say(sentence, "yellow")
     try:
         try:
-            status = command(*bound.args, **bound.kwargs)
+            if command.__name__ == "help_print":
+                status = _show_help(app, arguments)
+            else:
+                status = command(*bound.args, **bound.kwargs)
         finally:
             lines.flush()  # the following output is written at once
         sys.stdout.flush()
@@ -159,6 +97,8 @@ def run(arguments: Sequence[str]) -> int:
             raise
         return exit_status.PIPE_CLOSED
     except Exception as fault:
+        if isinstance(fault, exit_status.MissingArgument):
+            _add_example(fault, app, arguments)
         return _report_failure(fault, output)
     return status if isinstance(status, int) else exit_status.FINE
 
@@ -183,44 +123,40 @@ def _child_as_option(arguments: Sequence[str]) -> Sequence[str]:
     return [*words[:at], "--child", shlex.join(words[at + 1 :])]
 
 
-def _report_misuse(fault: CycloptsError, arguments: Sequence[str]) -> int:
+def _show_help(app: App, arguments: Sequence[str]) -> int:
+    """Print the help of a command, or the first page."""
+    words = [word for word in arguments if word not in ("--help", "-h")]
+    if words and words[0] in COMMANDS:
+        from .help import show_command_help  # noqa: PLC0415  (start-up: for help alone)
+
+        show_command_help(app, words)
+    elif words and not words[0].startswith("-"):
+        from .misuse import ending_of_unknown  # noqa: PLC0415  (start-up: for a fault)
+
+        return _report_ending(ending_of_unknown(words[0]), _wants_json(arguments))
+    else:
+        show_help()
+    return exit_status.FINE
+
+
+def _report_misuse(fault: CycloptsError, app: App, arguments: Sequence[str]) -> int:
     """The command line itself is wrong."""
-    name = arguments[0] if arguments and arguments[0] in COMMANDS else ""
-    where = f"dragoman {name} --help" if name else "dragoman --help"
-    text = f"{_unknown_command(arguments[0]) if _is_unknown_command(arguments) else _sentence(fault, name)} ({where} shows how)"
-    return _report_ending(exit_status.Ending(exit_status.WRONG_USAGE, "usage", text), _wants_json(arguments))
+    from .misuse import ending_of_misuse  # noqa: PLC0415  (start-up: for a fault)
+
+    return _report_ending(ending_of_misuse(fault, app, arguments), _wants_json(arguments))
+
+
+def _add_example(fault: Exception, app: App, arguments: Sequence[str]) -> None:
+    """Note on the error of a missing argument how the command is called."""
+    from .misuse import example_of  # noqa: PLC0415  (start-up: for a fault)
+
+    for one in example_of(app, arguments):
+        fault.add_note(one)
 
 
 def _wants_json(arguments: Sequence[str]) -> bool:
     """Whether output is JSON, where the command line is not read."""
     return "--json" in arguments or any(one.endswith("json") for one in unread("--output", arguments))
-
-
-def _sentence(fault: CycloptsError, name: str) -> str:
-    """What cyclopts says, in one line without the full stop."""
-    if isinstance(fault, UnusedCliTokensError) and fault.unused_tokens:
-        return f"{fault.unused_tokens[0]!r} is too much for {f'dragoman {name}'.strip()}"
-    if isinstance(fault, MissingArgumentError) and fault.argument is not None and fault.keyword is not None:
-        numeric = fault.argument.hint in (int, float, int | None, float | None)
-        return (
-            f"{fault.keyword} needs {'a number' if numeric else 'a value'}, as in {fault.keyword} {_example(numeric)}"
-        )
-    return str(fault).removesuffix(".")
-
-
-def _example(numeric: bool) -> str:
-    return "3" if numeric else "VALUE"
-
-
-def _is_unknown_command(arguments: Sequence[str]) -> bool:
-    return bool(arguments) and not arguments[0].startswith("-") and arguments[0] not in COMMANDS
-
-
-def _unknown_command(name: str) -> str:
-    """The message for an unknown command; cyclopts would import every command for it."""
-    return (
-        f"there is no command {name!r}; {exit_status.suggest_name(name, COMMANDS, 'there are ' + ', '.join(COMMANDS))}"
-    )
 
 
 def _report_failure(fault: Exception, output: Output) -> int:

@@ -21,12 +21,12 @@ app: App = App(
     help_epilogue="""\
 Examples:
 
-  dragoman --install-completion       for the shell you are in
-
+  dragoman completion bash            print the script
   dragoman completion bash > \\
       ~/.local/share/bash-completion/completions/dragoman
   dragoman completion zsh > ~/.zfunc/_dragoman      with ~/.zfunc in fpath
-  dragoman completion fish > ~/.config/fish/completions/dragoman.fish""",
+  dragoman completion fish > ~/.config/fish/completions/dragoman.fish
+  dragoman --install-completion       for the shell you are in""",
 )
 
 

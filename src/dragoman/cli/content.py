@@ -13,12 +13,11 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
-from rich.padding import Padding
 from rich.text import Text
 
 from .exit_status import ANSWERED_WITH_ERROR, FINE
 from .options import Output
-from .terminal import clean, err, out, show_json
+from .terminal import clean, err, out, show, show_json, show_rows
 
 
 def safe(text: str) -> str:
@@ -33,7 +32,7 @@ def show_tool_result(result: dict[str, Any], output: Output) -> int:
         output.write({"result": result})
     elif failed:
         text = "\n".join(block_text(block) for block in result.get("content", []))
-        err.print(Text.assemble(("tool error  ", "bold red"), text or "it gives no reason"), soft_wrap=True)
+        show(Text.assemble(("tool error  ", "bold red"), text or "it gives no reason"), hang=0, console=err)
     else:
         show_result(result)
     return ANSWERED_WITH_ERROR if failed else FINE
@@ -134,21 +133,31 @@ def signature_row(signature: str, about: str) -> EntryRow:
     return EntryRow(name, bracket + rest, about)
 
 
-def show_entries(rows: Sequence[EntryRow], what: str) -> None:
-    """Show entries: at a terminal with the line about each below it, in a pipe a line each with tabs between the
-    columns. `what` names their kind, for a server that has none."""
-    for row in rows:
-        if not out.is_terminal:
+def show_entries(rows: Sequence[EntryRow], what: str, title: str = "") -> None:
+    """Show entries: at a terminal with the line about each below it, in a pipe a line each with tabs
+    between the columns. `what` names their kind, for a server that has none; `title`: the heading, if they have one."""
+    if not rows:
+        err.print(Text(f"the server has no {what}", "dim"))
+        return
+    if title:
+        show_heading(title, len(rows))
+    if not out.is_terminal:
+        for row in rows:
             print("\t".join(map(clean, (row.name + row.tail, *row.columns, row.about))).rstrip("\t"))
-            continue
+        return
+    indent = 2 if title else 0
+    for row in rows:
         line = Text.assemble((clean(row.name), "cyan"), clean(row.tail))
         for column, style in zip(row.columns, ("", "dim"), strict=False):
             line.append(f"  {clean(column)}" if column else "", style)
-        out.print(line, soft_wrap=True)
+        show(line, indent=indent, hang=4)
         if row.about:
-            out.print(Padding(Text(clean(row.about), style="dim"), (0, 0, 0, 4)))
-    if not rows:
-        err.print(Text(f"the server has no {what}", "dim"))
+            show(row.about, "dim", indent=indent + 2, hang=0)
+
+
+def show_heading(title: str, count: int | None = None) -> None:
+    """Show the heading of what follows, with the number of its entries."""
+    out.print(Text.assemble((title, "bold"), ("" if count is None else f"  {count}", "dim")))
 
 
 LEFT_OUT = ", may be left out"
@@ -157,12 +166,27 @@ LEFT_OUT = ", may be left out"
 
 def show_detail(line: str, text: object, arguments: Iterable[tuple[str, str, str, object]]) -> None:
     """One entry: its signature, its whole description, and each argument: name, type, note, and a line about it."""
-    out.print(Text(clean(line), "cyan"), soft_wrap=True)
+    show(line, "cyan", hang=4)
     if description := str(text or "").strip():
-        out.print(Padding(Text(clean(description)), (0, 0, 0, 2)))
-    for name, kind, note, words in arguments:
-        what = "  ".join(filter(None, (name, kind))) + note
-        out.print(Text(clean("  " + "  ".join(filter(None, (what, first_line(words)))))), soft_wrap=True)
+        show(description, indent=2, hang=0)
+    rows = [(name, kind + note, first_line(words)) for name, kind, note, words in arguments]
+    if not rows:
+        return
+    if not out.is_terminal:
+        for name, kind, words in rows:
+            what = f"{name}{'' if kind.startswith(',') else '  '}{kind}" if kind else name
+            show("  ".join(filter(None, (what, words))), indent=2)
+        return
+    out.print()
+    show_heading("Arguments")
+    show_rows(
+        ((Text(clean(name), "cyan"), _about(kind.removeprefix(", "), words)) for name, kind, words in rows), indent=2
+    )
+
+
+def _about(kind: str, words: str) -> Text:
+    """Type and note of an argument, and below them what is said about it."""
+    return Text("\n").join(Text(clean(one), style) for one, style in ((kind, ""), (words, "dim")) if one)
 
 
 def first_line(text: object) -> str:

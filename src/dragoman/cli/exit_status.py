@@ -52,6 +52,10 @@ class Usage(Exception):
     """The command was used wrongly; the text says what would be right."""
 
 
+class MissingArgument(Usage):
+    """An argument is missing; the text says which. An example of the right call is shown below it."""
+
+
 def suggest_name(name: str, known: Iterable[str], otherwise: str) -> str:
     """For an unknown name: a suggestion of the known one that was probably meant, or `otherwise`."""
     near = alike(name, known)

@@ -11,7 +11,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -49,10 +49,14 @@ def arguments_of(words: Sequence[str], schema: Mapping[str, Any], owner: str) ->
             found[name] = value_of(text, known.get(name, {}), schema)
         except Misfit as fault:
             raise Usage(f"{name}: {fault}, not {text!r}") from None
+    required = schema.get("required")
+    lacking = [name for name in required if name in known and name not in found] if isinstance(required, list) else []
+    if lacking:
+        raise Usage(f"{owner} lacks {', '.join(lacking)}: write {_sample(lacking)}")
     return found
 
 
-def _sample(known: Mapping[str, Any]) -> str:
+def _sample(known: Iterable[str]) -> str:
     return " ".join(f"{name}=..." for name in list(known)[:3]) or "it takes none"
 
 

@@ -10,11 +10,9 @@ import sys
 import time
 from typing import Any, Final
 
-from rich.text import Text
-
 from ..telemetry.line_queue import LineQueue, to_stderr
 from ..telemetry.log_line import LogFormat, LogLevel, log_line
-from .terminal import clean, err
+from .terminal import clean, err, show
 
 lines: LineQueue = LineQueue(to_stderr)
 """The queue of this process."""
@@ -44,7 +42,7 @@ def tell(text: str, level: LogLevel, *, always: bool = False) -> None:
         lines.put(json_line(level, text, {}))
         return
     with err.capture() as shown:
-        err.print(Text(clean(text), style=_STYLES[level]), soft_wrap=True)
+        show(text, _STYLES[level], console=err)
     lines.put(shown.get())
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import shlex
 import shutil
 import sys
 from collections import deque
@@ -60,6 +61,13 @@ def environment(target: str | Sequence[str]) -> dict[str, str]:
     """The variables for the child at `target`: a program of ours finds modules where this process would."""
     found = os.environ.get("PYTHONPATH")
     return {"PYTHONPATH": found} if found and _is_ours(target) else {}
+
+
+def target_word(target: str | Sequence[str]) -> str:
+    """The word of a command line that names a target, quoted for a shell: a program of ours by its file or module."""
+    if _is_ours(target):
+        return shlex.quote(target[len(SERVING)])
+    return shlex.quote(target if isinstance(target, str) else shlex.join(target))
 
 
 def _is_ours(target: str | Sequence[str]) -> bool:

@@ -18,12 +18,15 @@ from rich.text import Text
 
 from ..jsonrpc.errors import RpcError
 from .exit_status import Ending, readable
+from .wrapping import hanging
 
 out: Console = Console(highlight=False, markup=False, emoji=False)
 err: Console = Console(stderr=True, highlight=False, markup=False, emoji=False)
 
 WIDE = 100
 """JSON up to this many columns stays on one line."""
+LEAST = 24
+"""Columns in which text is wrapped at least, however narrow a terminal is."""
 
 
 def prepare() -> None:
@@ -101,20 +104,33 @@ def show_json(raw: bytes) -> None:
     out.print(text, soft_wrap=True)
 
 
-def show_rows(rows: Iterable[Sequence[Text | str]]) -> None:
-    """Rows in columns on stdout. The last cell of a row is as long as it is: in a pipe each row is one line."""
+def show(text: Text | str, style: str = "", *, indent: int = 0, hang: int = 2, console: Console = out) -> None:
+    """Print a line for people, moved in by `indent` columns. On a terminal it is wrapped at words, and what follows the
+    first line is moved in by `hang` columns more; elsewhere it stays one line."""
+    line = text if isinstance(text, Text) else Text(clean(text), style)
+    if console.is_terminal:
+        line = hanging(line, max(console.width - indent, LEAST), hang)
+    for part in line.split("\n", allow_blank=True):
+        console.print(Text(" " * indent).append_text(part) if part.plain else part, soft_wrap=True)
+
+
+def show_rows(rows: Iterable[Sequence[Text | str]], *, indent: int = 0) -> None:
+    """Rows in columns on stdout. The last cell of a row is wrapped within its column on a terminal; elsewhere each row
+    is one line."""
     cells = [[cell if isinstance(cell, Text) else Text(clean(cell)) for cell in row] for row in rows]
     widths = [max(cell.cell_len for cell in column) for column in zip(*cells, strict=True)]
+    before_last = sum(widths[:-1]) + 2 * (len(widths) - 1)
+    hang = before_last if out.width - indent - before_last >= LEAST else 4
     for *before, last in cells:
         line = Text()
         for cell, width in zip(before, widths, strict=False):
             line.append_text(cell).append(" " * (width - cell.cell_len + 2))
-        out.print(line.append_text(last), soft_wrap=True)
+        show(line.append_text(last), indent=indent, hang=hang)
 
 
 def say(text: str, style: str = "") -> None:
     """Print a line on stderr."""
-    err.print(Text(clean(text), style=style), soft_wrap=True)
+    show(text, style, console=err)
 
 
 def show_ending(ending: Ending, json: bool) -> None:
@@ -125,15 +141,15 @@ def show_ending(ending: Ending, json: bool) -> None:
     if ending.error is not None:
         show_error(ending.error)
     else:
-        err.print(Text.assemble(("dragoman: ", "bold red"), clean(ending.text)), soft_wrap=True)
+        show(Text.assemble(("dragoman: ", "bold red"), clean(ending.text)), console=err)
     for advice in ending.advice:
-        err.print(Text(f"  {clean(advice)}", style="yellow"), soft_wrap=True)
+        show(advice, "yellow", indent=2, console=err)
 
 
 def show_error(error: RpcError) -> None:
     """Show an error that the peer answered: code, message, data."""
     code = str(error.name or error.code)
-    err.print(Text.assemble(("error ", "bold red"), (clean(code), "bold"), "  ", clean(error.message)), soft_wrap=True)
+    show(Text.assemble(("error ", "bold red"), (clean(code), "bold"), "  ", clean(error.message)), console=err)
     if error.data is not None:
-        for line in clean(readable(error.data, error.message)).splitlines():
-            err.print(Text("  " + line), soft_wrap=True)
+        for line in readable(error.data, error.message).splitlines():
+            show(line, indent=2, console=err)

@@ -12,7 +12,8 @@ import pytest
 
 from dragoman.auth.engine.model import Client
 from dragoman.auth.testing import LocalIssuer
-from dragoman.cli.app import COMMANDS, build
+from dragoman.cli.app import build
+from dragoman.cli.commands import COMMANDS
 
 from ...auth.client.protected import Protected
 from ..conftest import Command, Done

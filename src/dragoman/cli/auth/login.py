@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import ssl
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ from ...channel import ChannelError
 from ...net.urls import parse
 from ..exit_status import ANSWERED_WITH_ERROR, FINE, Ending, NoAnswer, Usage
 from ..options import OUTPUT, AccessOptions, Output
-from ..terminal import clean, out, say, show_ending, show_rows
+from ..terminal import say, show, show_ending, show_rows
 
 T = TypeVar("T")
 
@@ -34,8 +35,10 @@ Examples:
 
   dragoman login https://mcp.example.org/mcp
   dragoman login https://mcp.example.org/mcp --device
-  dragoman login https://mcp.example.org/mcp --account work --scope notes:read --scope notes:write
-  dragoman login https://mcp.example.org/mcp --client-id my-client --issuer https://login.example
+  dragoman login https://mcp.example.org/mcp --account work
+  dragoman login https://mcp.example.org/mcp --scope notes:read --scope admin
+  dragoman login https://mcp.example.org/mcp --client-id my-client \\
+      --issuer https://login.example
 
 The secret of a client stands in DRAGOMAN_CLIENT_SECRET. Tokens are kept in
 files that only you can read, sealed with a key in the system's keyring if
@@ -227,7 +230,7 @@ async def _logout(
     ]
     if not found:
         by = "" if client_id is None else f" with the client {client_id!r}"
-        raise Usage(f"no one is logged in at {url} as {account!r}{by}; `dragoman tokens` lists the logins")
+        raise _nobody(f"{url} as {account!r}{by}", "dragoman tokens lists the logins")
     left: list[str] = []
     for entry in found:
         issuer = entry.grant.server.issuer
@@ -267,7 +270,7 @@ def whoami(
     _check(url)
     entry = run_authorization(entry_of(FileStore(), url, account))
     if entry is None:
-        raise Usage(f"no one is logged in at {url}: dragoman login {url}")
+        raise _nobody(url, f"to log in: dragoman login {shlex.quote(url)}")
     _show(entry, output)
     return FINE if entry.shown()["logged_in"] else ANSWERED_WITH_ERROR
 
@@ -282,7 +285,7 @@ def tokens(*, output: Output = OUTPUT) -> int:
     for one in found:
         shown = one.shown()
         account = "" if shown["account"] == "default" else f" as {shown['account']}"
-        out.print(Text(clean(f"{shown['url']}{account}: {_state(shown)}, from {shown['issuer']}")), soft_wrap=True)
+        show(f"{shown['url']}{account}: {_state(shown)}, from {shown['issuer']}")
     say(f"{len(found) or 'no'} login{'' if len(found) == 1 else 's'}, kept {protection}", "dim")
     return FINE
 
@@ -315,6 +318,13 @@ def _state(shown: dict[str, Any]) -> str:
     left = shown["expires_in"]
     when = "good until it is refused" if left is None else f"good for {max(left, 0)} s"
     return when + (", then renewed" if shown["renewable"] else "")
+
+
+def _nobody(where: str, advice: str) -> Usage:
+    """The error of a login that does not exist."""
+    error = Usage(f"no one is logged in at {where}")
+    error.add_note(advice)
+    return error
 
 
 def _check(url: str) -> None:

@@ -27,10 +27,11 @@ Examples:
 
   dragoman auth server
   dragoman auth server --automatic alice --registration
-  dragoman auth server http://127.0.0.1:9000 --resource http://127.0.0.1:8000/mcp --scope notes:read
+  dragoman auth server http://127.0.0.1:9000 --scope notes:read \\
+      --resource http://127.0.0.1:8000/mcp
 
-It is for development and tests: users are the ones named here, consent may be automatic, and keys, clients and
-grants end with the process.""",
+It is for development and tests: users are the ones named here, consent may be
+automatic, and keys, clients and grants end with the process.""",
 )
 
 

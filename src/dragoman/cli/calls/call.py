@@ -25,6 +25,7 @@ JSON, inside the shell's quotes: '"42"' or '"a=b"'."""
 
 app: App = App(
     name="call",
+    usage="Usage: dragoman call [OPTIONS] URL METHOD [ARGUMENT...]",
     help_epilogue=f"""\
 Examples:
 
@@ -54,6 +55,7 @@ Exit status: 0 fine, 1 the peer answered with an error, 2 wrong usage,
 )
 notify_app: App = App(
     name="notify",
+    usage="Usage: dragoman notify [OPTIONS] URL METHOD [ARGUMENT...]",
     help_epilogue=f"""\
 Examples:
 
@@ -74,7 +76,7 @@ def call(
     url: str,
     method: str,
     /,
-    *args: str,
+    *args: Annotated[str, Parameter(name="ARGUMENT")],
     params: Params = None,
     link: LinkOptions = LINK,
     wire: WireOptions = WIRE,
@@ -85,7 +87,7 @@ def call(
     Parameters
     ----------
     url
-        Where: http, https, ws, wss, tcp, tls, unix, udp, amqp, mqtt, nats or redis; or a command to start.
+        The server's URL (http, https, ws, wss, tcp, tls, unix, udp, amqp, mqtt, nats or redis), or a command to start.
     method
         The method's name.
     args
@@ -107,7 +109,7 @@ def notify(
     url: str,
     method: str,
     /,
-    *args: str,
+    *args: Annotated[str, Parameter(name="ARGUMENT")],
     params: Params = None,
     link: LinkOptions = LINK,
     wire: WireOptions = WIRE,
@@ -118,7 +120,7 @@ def notify(
     Parameters
     ----------
     url
-        Where: http, https, ws, wss, tcp, tls, unix, udp, amqp, mqtt, nats or redis; or a command to start.
+        The server's URL (http, https, ws, wss, tcp, tls, unix, udp, amqp, mqtt, nats or redis), or a command to start.
     method
         The method's name.
     args

@@ -16,7 +16,7 @@ from rich.text import Text
 from ...jsonrpc.check import Problem, problems
 from ..exit_status import ANSWERED_WITH_ERROR, FINE, Usage, suggest_name
 from ..options import OUTPUT, Output
-from ..terminal import clean, compact, count_of, err, out
+from ..terminal import clean, compact, count_of, err, show
 
 LARGEST = 16 * 1024 * 1024
 """Bytes of a message that is laid out over several lines."""
@@ -113,18 +113,9 @@ def _show(file: str, line: int, problem: Problem, json: bool) -> None:
         print(compact({"file": file, "line": line} | msgspec.structs.asdict(problem)), flush=True)
         return
     style = "red" if problem.severity == "error" else "yellow"
-    out.print(
-        Text.assemble(
-            (f"{clean(file)}:{line}", "bold"),
-            "  ",
-            (problem.severity, style),
-            "  ",
-            (clean(problem.path), "cyan"),
-            "  ",
-            clean(problem.message),
-        ),
-        soft_wrap=True,
-    )
+    where = (f"{clean(file)}:{line}", "bold")
+    path = (clean(problem.path), "cyan")
+    show(Text.assemble(where, "  ", (problem.severity, style), "  ", path, "  ", clean(problem.message)))
 
 
 def _sum_up(messages: int, errors: int, warnings: int) -> None:

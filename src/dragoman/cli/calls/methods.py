@@ -12,11 +12,12 @@ from rich.text import Text
 
 from ...jsonrpc.errors import BadAnswer, MethodNotFound
 from ...rpc.peer import Peer
+from ..advice import about_undescribed
 from ..content import LEFT_OUT, first_line, show_detail, show_entries, signature_row
 from ..exit_status import FINE, NoAnswer
 from ..options import LINK, OUTPUT, WIRE, LinkOptions, Output, WireOptions
 from ..reach import connect_peer
-from ..terminal import clean, count_of, err, escape_json, out
+from ..terminal import clean, count_of, err, escape_json, out, show
 
 app: App = App(
     name="methods",
@@ -89,7 +90,7 @@ def methods(url: str, /, *, link: LinkOptions = LINK, wire: WireOptions = WIRE, 
     Parameters
     ----------
     url
-        Where: http, https, ws, wss, tcp, tls, unix or udp; or a command to start.
+        The server's URL (http, https, ws, wss, tcp, tls, unix or udp), or a command to start.
     """
     show_methods(url, asyncio.run(_discover(url, link, wire)), output)
     return FINE
@@ -105,7 +106,9 @@ async def description(peer: Peer, where: str) -> Raw:
     try:
         return await peer.call("rpc.discover", result=Raw)
     except MethodNotFound:
-        raise NoAnswer(f"{where} does not describe itself: it has no rpc.discover") from None
+        error = NoAnswer(f"{where} does not describe itself: it has no rpc.discover")
+        await about_undescribed(error, peer, where)
+        raise error from None
 
 
 def document_of(where: str, raw: Raw) -> OpenRpc:
@@ -126,10 +129,13 @@ def show_methods(where: str, raw: Raw, output: Output) -> None:
         print(escape_json(bytes(raw).decode()))
         return
     if document.info.title:
-        title = Text(clean(document.info.title), "bold")
-        about = f" {clean(document.info.version)}, {count_of(len(document.methods), 'method')}"
-        err.print(title.append(about, "dim"))
-    show_entries([signature_row(signature(method), summary(method)) for method in document.methods], "methods")
+        title = Text.assemble((clean(document.info.title), "bold"))
+        count = "" if out.is_terminal else f", {count_of(len(document.methods), 'method')}"
+        show(title.append(f" {clean(document.info.version)}{count}", "dim"), console=err)
+        if out.is_terminal and err.is_terminal:
+            err.print()
+    rows = [signature_row(signature(method), summary(method)) for method in document.methods]
+    show_entries(rows, "methods", "Methods" if out.is_terminal else "")
 
 
 def show_method(method: DescribedMethod) -> None:
@@ -137,7 +143,7 @@ def show_method(method: DescribedMethod) -> None:
     arguments = [(p.name, kind(p.schema), "" if p.required else LEFT_OUT, p.description) for p in method.params]
     show_detail(signature(method), method.description or method.summary, arguments)
     for error in method.errors:
-        out.print(Text(clean(f"  error {error.code}  {error.message}"), "dim"), soft_wrap=True)
+        show(f"error {error.code}  {error.message}", "dim", indent=2)
 
 
 def signature(method: DescribedMethod) -> str:

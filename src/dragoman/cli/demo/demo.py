@@ -25,7 +25,7 @@ from rich.text import Text
 from ..exit_status import ANSWERED_WITH_ERROR, FINE, ending_of
 from ..options import OUTPUT, Output
 from ..progress import read_progress
-from ..terminal import clean, compact, out
+from ..terminal import clean, compact, out, show
 from .brokers import BROKERS, broker_rounds, play_over
 from .calculator import api
 from .eras import Era, eras
@@ -236,27 +236,34 @@ def _mcp(tried: list[Era]) -> None:
             _message(arrow, raw)
 
 
+NEXT_STEPS = (
+    (
+        "Yours next:",
+        "dragoman serve dragoman.cli.demo.calculator:api",
+        "dragoman call http://127.0.0.1:8000 subtract 42 23",
+    ),
+    (
+        "or an MCP server:",
+        "dragoman serve dragoman.cli.demo.eras:app",
+        "dragoman tool http://127.0.0.1:8000/mcp subtract minuend=42 subtrahend=23",
+    ),
+    ("and in a browser, while either is served:", "http://127.0.0.1:8000/docs"),
+)
+"""What to try after the demo: words, and command lines."""
+
+
 def _sum_up(rows: list[Round], failures: list[str]) -> None:
     out.print()
     for row in rows:
         if row.state == "skipped":
-            out.print(Text.assemble((f"{row.wire} was left out: ", "yellow"), clean(row.note)), soft_wrap=True)
+            show(Text.assemble((f"{row.wire} was left out: ", "yellow"), clean(row.note)))
     for failure in failures:
-        out.print(Text.assemble(("failed  ", "bold red"), clean(failure)), soft_wrap=True)
+        show(Text.assemble(("failed  ", "bold red"), clean(failure)))
     if not failures:
-        out.print(
-            Text.assemble(("Yours next:  ", "dim"), "dragoman serve dragoman.cli.demo.calculator:api"), soft_wrap=True
-        )
-        out.print(Text("             dragoman call http://127.0.0.1:8000 subtract 42 23"), soft_wrap=True)
-        out.print(Text("         or  dragoman serve dragoman.cli.demo.eras:app"), soft_wrap=True)
-        out.print(
-            Text("             dragoman tool http://127.0.0.1:8000/mcp subtract minuend=42 subtrahend=23"),
-            soft_wrap=True,
-        )
-        out.print(
-            Text.assemble(("In a browser, while either is served:  ", "dim"), ("http://127.0.0.1:8000/docs", "cyan")),
-            soft_wrap=True,
-        )
+        for words, *lines in NEXT_STEPS:
+            show(words, "dim")
+            for line in lines:
+                show(line, indent=2)
 
 
 def _as_json(row: Round) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from ..exit_status import ANSWERED_WITH_ERROR, FINE, NO_ANSWER
 from ..faults import BROKERS, diagnose_silence
 from ..options import LINK_GROUP, OUTPUT, WIRE, AccessOptions, LinkOptions, Output, WireOptions
 from ..reach import target_of
-from ..terminal import clean, out, say, show_rows
+from ..terminal import clean, say, show, show_rows
 from . import brokers, child, protocol, sockets
 from .namesake import find_namesake
 from .record import PATIENCE, Examination, ExaminationStep, FaultFound, Patience
@@ -162,10 +162,14 @@ def _show(record: Examination) -> None:
         (
             _word(step, record),
             step.name,
-            Text(f"{step.ms:.1f} ms", "dim"),
+            Text(f"{step.ms:.1f} ms".rjust(widest), "dim"),
             step.said,
         )
+        for widest in [max(len(f"{step.ms:.1f} ms") for step in record.steps)]
         for step in record.steps
     )
     if record.fault is not None:
-        out.print(Text(f"what to do: {clean(record.fault.fix)}", "yellow"), soft_wrap=True)
+        show(f"what to do: {record.fault.fix}", "yellow")
+    else:
+        style = "bold green" if record.verdict == "healthy" else "bold yellow"
+        show(Text.assemble((record.verdict, style), f"  {clean(record.found)}"))

@@ -20,13 +20,16 @@ from ...mcp.client.http.refusals import HttpRefused, SessionLost
 from ...mcp.protocol.revisions import NEWEST, REVISIONS
 from ...net.urls import Url
 from ...rpc.peer import Peer
-from ..advice import methods_of
+from ..advice import service_of
 from ..auth.on_demand import on_demand
 from ..faults import BROKERS, diagnose_call, diagnose_failure, diagnose_silence
 from ..options import AccessOptions, LinkOptions, WireOptions
 from ..reach import peer_options
 from ..terminal import count_of
 from .record import Diagnosis, Examination, FaultFound, Patience
+
+UNDESCRIBED = "JSON-RPC 2.0, which does not describe itself"
+"""What is found of a server that answers, and has neither rpc.discover nor MCP."""
 
 
 class Target(Struct, frozen=True):
@@ -50,7 +53,7 @@ async def examine(
     access = link.access
     with record.step("era") as step:
         if (wire.framing or target.framing) not in (None, "newline"):
-            step.said = "JSON-RPC 2.0, which does not describe itself"  # MCP is spoken in lines
+            step.said = record.found = UNDESCRIBED  # MCP is spoken in lines
             return
         seconds = 0.6 * patience.left
         try:
@@ -68,12 +71,16 @@ async def examine(
             )
             await client.__aenter__()
         except (BadAnswer, RpcError, ChannelError, CallTimeout) as error:
-            step.said = "JSON-RPC 2.0, which does not describe itself"
+            step.said = UNDESCRIBED
             if (fault := await _no_mcp(error, target, access, patience)) is not None:
                 raise FaultFound(fault) from None
+            record.found = UNDESCRIBED
             return
         stateful = client.revision.stateful
         step.said = f"MCP {client.revision.date}, {'with sessions' if stateful else 'stateless'}"
+    server = client.server
+    name = "" if server is None else f"{server.title or server.name} {server.version}"
+    record.found = ", ".join(filter(None, (name, f"MCP {client.revision.date}")))
     try:
         await _used(client, target, record, seconds)
     finally:
@@ -102,8 +109,10 @@ async def _described(
         try:
             options = peer_options(link, wire, seconds)
             async with connect(target.reach, auth=_auth(target, link.access), stderr=_unheard, **options) as peer:
-                if (names := await methods_of(peer, seconds / 3)) is not None:
-                    step.said = f"JSON-RPC 2.0, {count_of(len(names), 'method')} in rpc.discover"
+                if (service := await service_of(peer, seconds / 3)) is not None:
+                    count = count_of(len(service.methods), "method")
+                    step.said = f"JSON-RPC 2.0, {count} in rpc.discover"
+                    record.found = ", ".join(filter(None, (service.info.words, "JSON-RPC 2.0", count)))
                     return True
                 if url is not None and url.plain in ("ws", "udp", "amqp", "mqtt", "nats", "redis"):
                     await _answers(peer)
@@ -180,6 +189,7 @@ async def _used(client: Client, target: Target, record: Examination, seconds: fl
             else:
                 await client.ping()
                 step.said = "ping"
+            record.found += f", {step.said if step.said != 'ping' else 'no tools'}"
         except RpcError as error:
             fix = "a server must answer the lists that its capabilities name: look into its log"
             raise FaultFound(

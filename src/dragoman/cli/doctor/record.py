@@ -72,6 +72,8 @@ class Examination(Struct):
     """Seconds for all of it."""
     steps: list[ExaminationStep] = field(default_factory=list)
     fault: Diagnosis | None = None
+    found: str = ""
+    """What answers there, in a few words; "" where that is not known."""
 
     @property
     def verdict(self) -> Verdict:
@@ -102,6 +104,7 @@ class Examination(Struct):
             "target": self.target,
             "healthy": self.fault is None,
             "verdict": self.verdict,
+            "found": self.found,
             "steps": self.steps,
             "fault": self.fault,
         }

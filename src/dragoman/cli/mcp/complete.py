@@ -11,7 +11,7 @@ from rich.text import Text
 from ...jsonrpc.errors import MethodNotFound, RpcError
 from ...mcp import Client
 from ..advice import suggest
-from ..exit_status import FINE, Usage
+from ..exit_status import FINE, MissingArgument
 from ..options import OUTPUT, Output
 from ..terminal import clean, err, out
 from .mcp_server import MCP_OPTIONS, SERVER_WORDS, McpOptions, list_or_empty, plain, server_and_rest, with_client
@@ -49,7 +49,7 @@ def complete(
     """
     host, rest = server_and_rest(words, options)
     if len(rest) < 2:
-        raise Usage("say what to complete: a prompt or a URI template, and ARGUMENT=BEGINNING")
+        raise MissingArgument("say what to complete: a prompt or a URI template, and ARGUMENT=BEGINNING")
     given = texts(rest[1:])
     values = with_client(host, options, rest[0], lambda client, _: _complete(client, rest[0], given))
     if output.json:

@@ -8,14 +8,13 @@ from typing import Annotated, Any
 import msgspec
 from cyclopts import App, Parameter
 from msgspec import Struct
-from rich.padding import Padding
 from rich.text import Text
 
 from ...mcp import Client
 from ..exit_status import FINE
 from ..options import OUTPUT, Output
 from ..progress import Bar
-from ..terminal import clean, out
+from ..terminal import clean, out, show
 from .mcp_server import MCP_OPTIONS, SERVER_WORDS, McpOptions, only_server, plain, with_client
 
 app: App = App(
@@ -125,16 +124,17 @@ def _named(about: ServerAbout) -> Text:
 
 def show_server(about: ServerAbout) -> None:
     """How a server describes itself."""
-    out.print(_named(about), soft_wrap=True)
+    show(_named(about))
     for key in ("description", "websiteUrl"):
         if text := about.server.get(key):
-            out.print(Text(f"  {clean(str(text))}"), soft_wrap=True)
+            show(str(text), indent=2, hang=0)
     others = [date for date in about.revisions if date != about.revision]
     more = f", and also {', '.join(others)}" if others else ""
-    out.print(Text(f"  speaks {about.revision}{more}"), soft_wrap=True)
-    out.print(Text(f"  offers {_offers(about.capabilities)}"), soft_wrap=True)
+    for label, words in (("speaks", about.revision + more), ("offers", _offers(about.capabilities))):
+        show(Text.assemble((label, "dim"), f" {clean(words)}"), indent=2, hang=7)
     if about.instructions:
-        out.print(Padding(Text(clean(about.instructions.strip())), (1, 0, 0, 2)))
+        out.print()
+        show(about.instructions.strip(), indent=2, hang=0)
 
 
 def _offers(capabilities: dict[str, Any]) -> str:
@@ -142,5 +142,5 @@ def _offers(capabilities: dict[str, Any]) -> str:
     words = []
     for name, value in capabilities.items():
         marks = [key for key, one in value.items() if one not in (False, None)] if isinstance(value, dict) else []
-        words.append(clean(name + (f" ({', '.join(marks)})" if marks else "")))
+        words.append(name + (f" ({', '.join(marks)})" if marks else ""))
     return ", ".join(words) or "nothing"

@@ -24,7 +24,7 @@ from ..exit_status import FINE, Usage
 from ..fields import arguments_of
 from ..options import OUTPUT, Output
 from ..progress import Bar
-from ..terminal import clean, compact, out, say
+from ..terminal import clean, compact, out, say, show
 from .listing import argument_rows, parameters, tool_signature
 from .mcp_server import MCP_OPTIONS, SERVER_WORDS, McpOptions, list_or_empty, plain, server_and_rest, with_client
 
@@ -97,7 +97,7 @@ def events(
         elif rest:
             _show(chosen[0])
         else:
-            show_entries([_row(each) for each in chosen], "events")
+            show_entries([_row(each) for each in chosen], "events", "Events" if out.is_terminal else "")
         return FINE
 
     title = rest[0][:20] if rest else "events"
@@ -152,7 +152,7 @@ def _show(each: Mapping[str, Any]) -> None:
     members = [f"{name}{'' if always else '?'}: {what}" for name, what, always, _ in parameters(each["payloadSchema"])]
     for title, entries in (("delivery", each["delivery"]), ("data", members)):
         if entries:
-            out.print(Text(clean(f"  {title}: {', '.join(entries)}"), "dim"), soft_wrap=True)
+            show(f"{title}: {', '.join(entries)}", "dim", indent=2)
 
 
 # -- following

@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec import Struct
-from rich.text import Text
 
 from ...mcp import Client
 from ..calls.methods import kind
@@ -15,7 +14,7 @@ from ..exit_status import FINE
 from ..fields import resolve_schema
 from ..options import Output
 from ..serving.hosts import HostServer
-from ..terminal import clean, compact, out
+from ..terminal import compact, out, show
 from .mcp_server import McpOptions, list_or_empty, plain, with_client
 
 
@@ -30,13 +29,19 @@ def list_command(host: HostServer, options: McpOptions, output: Output, *names: 
     if output.json:
         output.write(lists, *names)
     else:
-        show_lists(plain(lists), names[0])
+        show_lists(plain(lists), names[0], headings=out.is_terminal)
     return FINE
 
 
-def show_lists(lists: Mapping[str, Sequence[Mapping[str, Any]]], what: str) -> None:
-    """Show entries, a row each, or that the server has none; `what` names them."""
-    show_entries([KINDS[name].row(each) for name, entries in lists.items() for each in entries], what)
+def show_lists(lists: Mapping[str, Sequence[Mapping[str, Any]]], what: str, *, headings: bool) -> None:
+    """Show entries, those of each kind below its heading, or that the server has none; `what` names them."""
+    filled = {name: entries for name, entries in lists.items() if entries}
+    for at, (name, entries) in enumerate(filled.items()):
+        if at and headings:
+            out.print()
+        show_entries([KINDS[name].row(each) for each in entries], what, KINDS[name].title if headings else "")
+    if not filled:
+        show_entries([], what)
 
 
 def tool_signature(each: Mapping[str, Any]) -> str:
@@ -81,7 +86,7 @@ def _show_tool(each: Mapping[str, Any]) -> None:
     show_detail(tool_signature(each), each.get("description"), argument_rows(each.get("inputSchema", {})))
     hints = [name for name, value in (each.get("annotations") or {}).items() if value is True]
     if hints:
-        out.print(Text(clean(f"  hints: {', '.join(hints)}"), "dim"), soft_wrap=True)
+        show(f"hints: {', '.join(hints)}", "dim", indent=2)
 
 
 def _prompt_signature(each: Mapping[str, Any]) -> str:
@@ -113,8 +118,10 @@ def _about(each: Mapping[str, Any]) -> str:
 
 
 class ListedKind(Struct, frozen=True):
-    """One kind of entries. `key`: the member that identifies an entry; `row`, `show`: an entry in a list, in detail."""
+    """One kind of entries. `title`: its heading; `key`: the member that identifies an entry; `row`, `show`: an entry in
+    a list, in detail."""
 
+    title: str
     key: str
     list_all: Callable[[Client], Awaitable[list[Any]]]
     row: Callable[[Mapping[str, Any]], EntryRow]
@@ -123,12 +130,18 @@ class ListedKind(Struct, frozen=True):
 
 KINDS: Final = {
     "tools": ListedKind(
-        "name", Client.list_tools, lambda each: signature_row(tool_signature(each), _about(each)), _show_tool
+        "Tools", "name", Client.list_tools, lambda each: signature_row(tool_signature(each), _about(each)), _show_tool
     ),
     "prompts": ListedKind(
-        "name", Client.list_prompts, lambda each: signature_row(_prompt_signature(each), _about(each)), _show_prompt
+        "Prompts",
+        "name",
+        Client.list_prompts,
+        lambda each: signature_row(_prompt_signature(each), _about(each)),
+        _show_prompt,
     ),
-    "resources": ListedKind("uri", Client.list_resources, _resource_row, _show_resource),
-    "resourceTemplates": ListedKind("uriTemplate", Client.list_resource_templates, _resource_row, _show_resource),
+    "resources": ListedKind("Resources", "uri", Client.list_resources, _resource_row, _show_resource),
+    "resourceTemplates": ListedKind(
+        "Resource templates", "uriTemplate", Client.list_resource_templates, _resource_row, _show_resource
+    ),
 }
 """The kinds by the member of a result that has them."""

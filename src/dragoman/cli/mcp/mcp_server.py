@@ -14,13 +14,14 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 from cyclopts import Parameter
 
 from ... import __version__
 from ...channel import Broken
-from ...jsonrpc.errors import MethodNotFound
+from ...jsonrpc.errors import BadAnswer, MethodNotFound
 from ...jsonrpc.limits import CLIENT
 from ...jsonrpc.options import nearest_name
 from ...mcp import Client, ClientExtension, TasksClient
@@ -33,9 +34,9 @@ from ..advice import add_advice
 from ..arguments import utf8
 from ..auth.on_demand import on_demand
 from ..exchange import exchange
-from ..exit_status import Usage
+from ..exit_status import MissingArgument, Usage
 from ..options import ACCESS, LINK_GROUP, AccessOptions
-from ..programs import child_lines, environment
+from ..programs import child_lines, environment, target_word
 from ..progress import Bar
 from ..reach import target_of
 from ..serving import hosts
@@ -46,6 +47,9 @@ Level: TypeAlias = Literal["debug", "info", "notice", "warning", "error", "criti
 
 T = TypeVar("T")
 OnNotification: TypeAlias = Callable[[str, dict[str, Any]], object]
+
+USUAL_PATH = "/mcp"
+"""The path at which servers of MCP usually are."""
 
 SERVER_WORDS = """\
 SERVER is a URL (http, https, ws, wss, tcp, tls, unix), a command in quotes
@@ -98,8 +102,17 @@ def server_and_rest(words: Sequence[str], options: McpOptions) -> tuple[hosts.Ho
             raise Usage("there is no command after --")
         return hosts.HostServer(shlex.split(options.child)), rest
     if not rest:
-        raise Usage("say which server: a URL, a command in quotes or after --, a Python file, or --config NAME")
+        raise MissingArgument(
+            "say which server: a URL, a command in quotes or after --, a Python file, or --config NAME"
+        )
     return hosts.HostServer(target_of(rest[0])), rest[1:]
+
+
+def as_written(words: Sequence[str], options: McpOptions) -> str:
+    """The server as it is written on a command line, for an error that shows another one."""
+    if options.config is not None:
+        return f"--config {shlex.quote(options.config)}"
+    return shlex.quote(words[0]) if options.child is None and words else "SERVER"
 
 
 def only_server(words: Sequence[str], options: McpOptions, instead: str) -> hosts.HostServer:
@@ -134,7 +147,7 @@ async def server_at(
         exchange(options.trace) as trace,
         Bar(title) as bar,
         child_lines(host.target) as lines,
-        _nothing_there(host.target),
+        _not_there(host.target),
     ):
         asker = Asker("the server", options.answer, bar.pause, read_line if has_terminal() else None)
         async with (
@@ -194,14 +207,20 @@ def with_client(
 
 
 @contextmanager
-def _nothing_there(target: str | list[str]) -> Iterator[None]:
-    """If there is nothing at a URL without a path, say where MCP usually is."""
+def _not_there(target: str | list[str]) -> Iterator[None]:
+    """Say where MCP usually is if there is nothing at a URL, and what to call if what is there speaks JSON-RPC."""
     try:
         yield
     except HttpRefused as why:
-        if why.status != 404 or not isinstance(target, str) or parse(target).path not in ("", "/"):
+        if why.status != 404 or not isinstance(target, str) or parse(target).path == USUAL_PATH:
             raise
-        raise Broken(f"{why}; MCP is usually at {target.rstrip('/')}/mcp") from None
+        at = urlsplit(target)
+        raise Broken(f"{why}; MCP is usually at {at.scheme}://{at.netloc}{USUAL_PATH}") from None
+    except BadAnswer as why:
+        if isinstance(why.__cause__, MethodNotFound):
+            where = target_word(target)
+            why.add_note(f"dragoman methods {where} lists what it can do, dragoman call {where} METHOD does it")
+        raise
 
 
 async def list_or_empty(ask: Awaitable[list[T]]) -> list[T]:

@@ -13,7 +13,7 @@ from ...mcp import Client, GetPromptResult
 from ..advice import about_name, list_offered, probing
 from ..arguments import NAMED
 from ..content import block_text
-from ..exit_status import FINE, Usage, suggest_name
+from ..exit_status import FINE, MissingArgument, Usage, suggest_name
 from ..options import OUTPUT, Output
 from ..terminal import clean, out
 from .listing import list_command
@@ -21,6 +21,7 @@ from .mcp_server import (
     MCP_OPTIONS,
     SERVER_WORDS,
     McpOptions,
+    as_written,
     list_others,
     only_server,
     plain,
@@ -86,7 +87,7 @@ def prompt(
     """
     host, rest = server_and_rest(words, options)
     if not rest:
-        raise Usage("say which prompt: dragoman prompts lists them")
+        raise MissingArgument(f"say which prompt: dragoman prompts {as_written(words, options)} lists them")
     given = texts(rest[1:])
     result = with_client(host, options, rest[0], lambda client, _: _get(client, rest[0], given))
     if output.json:

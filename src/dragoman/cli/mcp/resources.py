@@ -12,7 +12,7 @@ from ...jsonrpc.errors import RpcError
 from ...mcp import Client, ReadResourceResult
 from ..advice import about_name, probing
 from ..content import blob_of, contents_text
-from ..exit_status import FINE, Usage
+from ..exit_status import FINE, MissingArgument
 from ..options import OUTPUT, Output
 from ..terminal import out
 from .listing import KINDS, list_all, list_command
@@ -20,6 +20,7 @@ from .mcp_server import (
     MCP_OPTIONS,
     SERVER_WORDS,
     McpOptions,
+    as_written,
     list_others,
     only_server,
     plain,
@@ -87,7 +88,9 @@ def read(
     """
     host, rest = server_and_rest(words, options)
     if len(rest) != 1:
-        raise Usage("say which resource, by its URI: dragoman resources lists them")
+        raise MissingArgument(
+            f"say which resource, by its URI: dragoman resources {as_written(words, options)} lists them"
+        )
     result = with_client(host, options, rest[0], lambda client, _: _read(client, rest[0]))
     if output.json:
         output.write({"result": result})

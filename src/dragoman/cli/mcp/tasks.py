@@ -17,7 +17,7 @@ from ..exit_status import ANSWERED_WITH_ERROR, FINE, Usage
 from ..options import OUTPUT, Output
 from ..progress import Bar
 from ..serving.hosts import HostServer
-from ..terminal import clean, err, out, say, show_rows
+from ..terminal import clean, err, out, say, show, show_rows
 from .asking import has_terminal
 from .begun import BegunTask, begun, forget, remember
 from .mcp_server import MCP_OPTIONS, SERVER_WORDS, McpOptions, plain, server_and_rest, with_client
@@ -28,7 +28,7 @@ app: App = App(
     help_epilogue=f"""\
 Examples:
 
-  dragoman tasks                                          all that you have begun
+  dragoman tasks                                          all that you began
   dragoman tasks http://127.0.0.1:8000/mcp                those at a server
   dragoman tasks http://127.0.0.1:8000/mcp ID             how far one is
   dragoman tasks http://127.0.0.1:8000/mcp ID --watch     until it has ended
@@ -37,8 +37,9 @@ Examples:
 
 {SERVER_WORDS}
 
-dragoman tool ... --task begins one, and prints its id. Questions of a task are answered at the terminal or by --answer; where there is
-neither, --watch leaves them open, and --result declines them.
+dragoman tool ... --task begins one, and prints its id. Questions of a task are
+answered at the terminal or by --answer; where there is neither, --watch leaves
+them open, and --result declines them.
 
 Exit status: 0 success, 1 the task failed or was cancelled, or its server
 answered with an error, 2 wrong usage, 3 no connection or no answer in time.""",
@@ -153,7 +154,7 @@ class _Task:
         for key, question in status.questions.items():
             params = question.get("params") if isinstance(question, dict) else None
             message = params.get("message") if isinstance(params, dict) else None
-            err.print(Text(clean(f"  asks ({key}): {message or 'a question'}")), soft_wrap=True)
+            show(f"asks ({key}): {message or 'a question'}", indent=2, console=err)
         return FINE
 
     async def cancel(self, handle: TaskHandle, bar: Bar) -> int:

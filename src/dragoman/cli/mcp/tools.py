@@ -14,7 +14,7 @@ from ...mcp import CallToolResult, Client, Tool
 from ..advice import about_name, list_offered, probing, suggest
 from ..arguments import params_of
 from ..content import show_tool_result
-from ..exit_status import FINE, Usage
+from ..exit_status import FINE, MissingArgument, Usage
 from ..fields import arguments_of
 from ..options import OUTPUT, Output
 from ..progress import Bar
@@ -23,6 +23,7 @@ from .mcp_server import (
     MCP_OPTIONS,
     SERVER_WORDS,
     McpOptions,
+    as_written,
     list_or_empty,
     list_others,
     plain,
@@ -129,7 +130,7 @@ def tool(
     """
     host, rest = server_and_rest(words, options)
     if not rest:
-        raise Usage("say which tool: dragoman tools lists them")
+        raise MissingArgument(f"say which tool: dragoman tools {as_written(words, options)} lists them")
     if wait and not task:
         raise Usage("--wait needs --task: without it the result is waited for anyway")
     name, given = rest[0], (rest[1:], arguments)

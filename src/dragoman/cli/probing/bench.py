@@ -39,6 +39,7 @@ LATENCIES = 1_000_000
 
 app: App = App(
     name="bench",
+    usage="Usage: dragoman bench [OPTIONS] URL [METHOD [ARGUMENT...]]",
     help_epilogue=f"""\
 Examples:
 
@@ -47,7 +48,8 @@ Examples:
   dragoman bench unix:calc.sock sum 1 2 3 --calls 100000 --json
   dragoman bench http://127.0.0.1:8000         without a method: rpc.discover
   dragoman bench http://127.0.0.1:8000/mcp forecast city=Beijing
-  dragoman bench http://127.0.0.1:8000/mcp --revision {NEWEST_STATEFUL.date} --sessions 8
+  dragoman bench http://127.0.0.1:8000/mcp --sessions 8 \\
+      --revision {NEWEST_STATEFUL.date}
 
 Compare like with like: caller and server on one machine share its CPU.""",
 )
@@ -105,7 +107,7 @@ def bench(
     url: str,
     method: str = "rpc.discover",
     /,
-    *args: str,
+    *args: Annotated[str, Parameter(name="ARGUMENT")],
     params: Params = None,
     calls: Annotated[int | None, Parameter(alias="-n", show_default=False)] = None,
     seconds: Annotated[float | None, Parameter(alias="-s", show_default=False)] = None,
@@ -120,7 +122,7 @@ def bench(
     Parameters
     ----------
     url
-        Where: http, https, ws, wss, tcp, tls, unix or udp; or a command to start.
+        The server's URL (http, https, ws, wss, tcp, tls, unix or udp), or a command to start.
     method
         The method to call, or the tool.
     args

@@ -19,6 +19,7 @@ from ..terminal import clean, compact, out
 
 app: App = App(
     name="console",
+    usage="Usage: dragoman console [OPTIONS] [PORT]",
     help_epilogue="""\
 Examples:
 

@@ -92,9 +92,7 @@ def _show_mcp(there: dict[str, Any], name: str | None, output: Output) -> None:
     else:
         show_server(msgspec.convert({key: there[key] for key in ServerAbout.__struct_fields__}, ServerAbout))
         out.print()
-        show_lists({"tools": there["tools"]}, "tools")
-        if others := {name: there[name] for name in KINDS if name != "tools" and there[name]}:
-            show_lists(others, "")
+        show_lists({name: there[name] for name in KINDS}, "tools, prompts or resources", headings=True)
 
 
 def _show_one(there: dict[str, Any], name: str, output: Output) -> None:

@@ -67,7 +67,7 @@ def announce(
     if is_json():
         print(json_line("info", "serving", facts), end="", file=console.file, flush=True)
         return
-    title = Text(clean(served.name), "bold")
+    title = Text.assemble((clean(served.name), "bold"))
     if words := _about(served):
         title.append(f" {clean(words)}", "dim")
     console.print(title)

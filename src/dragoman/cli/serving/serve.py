@@ -59,6 +59,7 @@ GRACE = 0.5
 
 app: App = App(
     name="serve",
+    usage="Usage: dragoman serve [OPTIONS] TARGET [URL...]",
     help_epilogue="""\
 Examples:
 

@@ -15,7 +15,7 @@ from ...jsonrpc.limits import SERVER, Limits
 from ...net.scheme import SCHEMES
 from ...net.urls import printable, scheme_of
 from ...tasks.own_file import own_url
-from ..exit_status import Usage
+from ..exit_status import MissingArgument, Usage
 from ..options import Output, WireOptions, server_tls
 from ..programs import FILE
 from . import config
@@ -173,9 +173,7 @@ def complete_options(target: str | None, urls: tuple[str, ...], data: config.Dat
         urls, target = (target, *urls), None
     target = target or data.get("target")
     if target is None:
-        raise Usage(
-            'serve what? Name a target, as in dragoman serve calculator:api, or in a file: target = "calculator:api"'
-        )
+        raise MissingArgument('say what to serve: a target, here or in a file of --config: target = "calculator:api"')
     if misused := _misused(target):
         raise Usage(misused)
     for second in urls:

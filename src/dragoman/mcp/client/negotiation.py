@@ -377,7 +377,7 @@ async def handshake(
     try:
         raw = await connection.peer.call("initialize", profile.initialize(revision), result=Raw, timeout=timeout)
     except MethodNotFound as error:
-        why = "it has no initialize: this is JSON-RPC, not MCP; use dragoman.connect, on the command methods and call"
+        why = "it has no initialize: this is JSON-RPC, not MCP; use dragoman.connect"
         raise BadAnswer(why) from error
     try:
         found = lenient.decode(raw, InitializeResult)

@@ -54,7 +54,7 @@ class FileStore:
         self._keyring = keyring
         self._lock_wait = lock_wait
         self._secret: bytes | None = None
-        self._away: KeyringAway | None = None if keyring else KeyringAway("it is not to be used")
+        self._away: KeyringAway | None = None if keyring else KeyringAway("the keyring is not to be used")
 
     def __repr__(self) -> str:
         return f"FileStore({str(self.folder)!r})"
@@ -110,7 +110,7 @@ class FileStore:
         await self._key()
         if self._secret is not None:
             return f"in {self.folder}, sealed with a key of the operating system's keyring"
-        return f"in {self.folder}, in files that only you can read, not sealed: of the keyring, {self._away}"
+        return f"in {self.folder}, in files that only you can read, not sealed: {self._away}"
 
     # -- sealing ----------------------------------------------------------------------------------
 
