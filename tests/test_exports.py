@@ -12,9 +12,10 @@ from dragoman import jsonrpc, sync
 
 PUBLIC = [
     *("BadAnswer", "Broken", "CallTimeout", "Caller", "ChannelError", "Closed", "Context", "Depends"),
-    *("Dialect", "Ended", "Identity"),
+    *("Dialect", "Ended", "EventPublisher", "EventSubscription", "Identity"),
     *("InternalError", "InvalidParams", "InvalidRequest", "Limits", "LocalError", "MethodNotFound", "Options"),
-    *("ParseError", "Peer", "ProcessLimits", "RpcError", "Service", "TaskHandle", "TaskPolicy", "TaskStatus"),
+    *("ParseError", "Peer", "PeerEvent", "ProcessLimits", "RpcError", "Service"),
+    *("TaskHandle", "TaskPolicy", "TaskStatus"),
     *("connect", "http_app", "in_process", "method", "serve"),
 ]
 PROTOCOL = [
@@ -37,7 +38,15 @@ PROTOCOL = [
 def test_the_public_names_are_these() -> None:
     assert dragoman.__all__ == PUBLIC
     assert jsonrpc.__all__ == PROTOCOL
-    assert set(sync.__all__) == {"Answer", "SyncBatch", "SyncNotifications", "SyncPeer", "SyncTask", "connect"}
+    assert set(sync.__all__) == {
+        "Answer",
+        "SyncBatch",
+        "SyncEvents",
+        "SyncNotifications",
+        "SyncPeer",
+        "SyncTask",
+        "connect",
+    }
 
 
 @pytest.mark.parametrize("name", PUBLIC)

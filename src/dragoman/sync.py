@@ -42,7 +42,7 @@ else:
     EventSubscription = PeerEvent = TaskHandle = dict
     TaskStatus = Any  # start-up: annotations resolve at run time, to no more than this
 
-__all__ = ["Answer", "SyncBatch", "SyncNotifications", "SyncPeer", "SyncTask", "connect"]
+__all__ = ["Answer", "SyncBatch", "SyncEvents", "SyncNotifications", "SyncPeer", "SyncTask", "connect"]
 __dir__: Callable[[], list[str]] = public_dir(__name__)
 
 T = TypeVar("T")
