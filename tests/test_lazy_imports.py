@@ -31,7 +31,7 @@ RARELY: Final = "start-up: what a command needs when something has failed, or a 
 ROUTES: Final = "start-up: what only apps with HTTP routes need"
 TERMINAL: Final = "start-up: what is shown on a terminal alone"
 TASKS: Final = "start-up: what only services that have tasks, and callers that start some, need"
-EVENTS: Final = "start-up: what only services that have events, and peers that subscribe, need"
+SUBSCRIPTIONS: Final = "start-up: what only services that have events, and peers that subscribe, need"
 ASKED: Final = "start-up: what is only made when a document or metrics are asked for"
 
 GUARDED: Final = "start-up: what only methods that are not for every caller, and servers behind a guard, need"
@@ -140,9 +140,9 @@ LAZY: Final = {
     ("dragoman.rpc.service", "dragoman.rpc.lifespan"): EVENTS,
     ("dragoman.rpc.method", "dragoman.rpc.process.declaring"): ASKED,
     ("dragoman.rpc.method", "dragoman.tasks.policy"): TASKS,
-    ("dragoman.rpc.peer", "dragoman.rpc.event_subscription"): EVENTS,
+    ("dragoman.rpc.peer", "dragoman.rpc.event_subscription"): SUBSCRIPTIONS,
     ("dragoman.rpc.peer", "dragoman.rpc.task_handle"): TASKS,
-    ("dragoman.rpc.service", "dragoman.rpc.service_events"): EVENTS,
+    ("dragoman.rpc.service", "dragoman.rpc.service_events"): SUBSCRIPTIONS,
     ("dragoman.rpc.service", "dragoman.rpc.service_tasks"): TASKS,
     ("dragoman.rpc.service", "dragoman.rpc.runner"): EVENTS,
     ("dragoman.rpc.service", "dragoman.rpc.background"): EVENTS,
