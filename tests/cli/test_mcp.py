@@ -204,6 +204,8 @@ def test_failures(command: Command, url: str, revision: str) -> None:
     assert done.status == 1
     assert "secret" not in done.err
     done = command.run("tool", url, "forecast", "--revision", revision)
+    assert (done.status, done.err) == (2, "dragoman: forecast lacks city: write city=...\n")
+    done = command.run("tool", url, "forecast", "--arguments", "{}", "--revision", revision)
     assert done.status == 1
     assert "city" in done.err
 

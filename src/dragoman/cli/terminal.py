@@ -38,7 +38,9 @@ def prepare() -> None:
             os.set_inheritable(getattr(sys, name).fileno(), True)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            with contextlib.suppress(ValueError):
+            with contextlib.suppress(
+                ValueError, OSError
+            ):  # what is not written yet is reported when the next is written
                 stream.reconfigure(errors="backslashreplace")
 
 
