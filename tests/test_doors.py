@@ -21,7 +21,7 @@ def checked(tree: ast.Module) -> dict[str, set[str]]:
     (block,) = (node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
     imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
     assert all(alias.asname is None for node in imports for alias in node.names)
-    return {node.module or "": {alias.name for alias in node.names} for node in imports}
+    return {"." * (node.level - 1) + (node.module or ""): {alias.name for alias in node.names} for node in imports}
 
 
 def used(tree: ast.Module) -> dict[str, set[str]]:

@@ -51,7 +51,7 @@ def arguments_of(words: Sequence[str], schema: Mapping[str, Any], owner: str) ->
             raise Usage(f"{name}: {fault}, not {text!r}") from None
     required = schema.get("required")
     lacking = [name for name in required if name in known and name not in found] if isinstance(required, list) else []
-    if lacking:
+    if lacking and not found:  # of other faults the server reports all at once, this one among them
         raise Usage(f"{owner} lacks {', '.join(lacking)}: write {_sample(lacking)}")
     return found
 

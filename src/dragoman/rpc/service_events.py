@@ -179,8 +179,7 @@ def add_events(service: Any, publisher: Any) -> None:
     """Let peers of a service subscribe to the events of a publisher. Raises LocalError for what is none."""
     if not isinstance(publisher, EventPublisher):
         raise LocalError(
-            f"{service.name}: events is an EventPublisher, and not {publisher!r:.100}: of an Events of MCP give "
-            "events.publisher"
+            f"{service.name}: events is an EventPublisher (the `publisher` of an Events of MCP), not {publisher!r:.100}"
         )
     events = ServiceEvents(publisher)
     service._events = events
