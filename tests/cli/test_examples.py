@@ -139,8 +139,10 @@ FOREIGN = (
     "--secret",
     " ID",
     "--watch",
+    "/hooks",
 )
-"""Examples that need what a test has not: another host, a program, the user's home folder, a call, a task, an event."""
+"""Examples that need what a test has not: another host, a program, the user's home folder, a call, a task, an event, a
+receiver of webhooks."""
 
 
 def examples() -> list[str]:
