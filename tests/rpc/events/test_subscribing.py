@@ -334,7 +334,7 @@ async def test_a_service_that_is_included_brings_its_events() -> None:
 
 
 def test_what_is_no_publisher() -> None:
-    with pytest.raises(LocalError, match="give events"):
+    with pytest.raises(LocalError, match="the `publisher` of an Events"):
         Service("shop", events=Events())  # type: ignore[arg-type]
 
 
