@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from hypothesis.strategies import none
 
 from dragoman import repeats
 
-from . import canary
+from . import canary, on_windows
 from .engines.brokers import mosquitto, nats, rabbitmq, redis
 from .skips import note
 
@@ -42,6 +43,17 @@ def pytest_configure(config: pytest.Config) -> None:
     canary.watch(config)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+if sys.platform == "win32":
+
+    def pytest_ignore_collect(collection_path: Path) -> bool | None:
+        """What is not for Windows may not be importable there."""
+        return True if on_windows.ignores(collection_path) else None
+
+    def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+        """What is not for Windows is skipped by name and reason."""
+        on_windows.mark(items)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

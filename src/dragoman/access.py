@@ -24,6 +24,7 @@ from msgspec.structs import replace
 
 from .channel import Admitted, Caller, Denied, Document, Handshake, Identity
 from .jsonrpc.errors import NO_IDENTITY, CallRefused, LocalError, Refusal, RpcError
+from .system.sockets import user_id
 
 log: logging.Logger = logging.getLogger("dragoman.auth")
 
@@ -248,7 +249,8 @@ def local_user() -> LocalUser:
     try:
         name = getpass.getuser()
     except (OSError, KeyError, ImportError):  # a uid without a name
-        name = str(os.getuid()) if hasattr(os, "getuid") else "local"
+        user = user_id()
+        name = "local" if user is None else str(user)
     return LocalUser(subject=name, issuer="local:")
 
 

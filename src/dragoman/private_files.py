@@ -8,7 +8,8 @@ import stat
 import tempfile
 from pathlib import Path
 
-_OTHERS = 0o077
+from .system.files import NO_FOLLOW, deny_others, is_mine, others_may, replace, state_home
+
 _LINKS = ("/dev/", "/proc/")
 """Folders of the system whose links are its own, such as /dev/stderr."""
 
@@ -17,9 +18,8 @@ def open_private(path: str, flags: int = os.O_RDWR | os.O_CREAT) -> int:
     """Open a file, or create it with the permissions 0600, and return its descriptor. Others lose their rights to an
     existing file. Raises OSError, with a reason in words, for a symbolic link, and for a file of another user that
     others may read or write. Pipes and devices are opened as they are."""
-    nofollow = 0 if path.startswith(_LINKS) else getattr(os, "O_NOFOLLOW", 0)
     try:
-        file = os.open(path, flags | nofollow | getattr(os, "O_CLOEXEC", 0), 0o600)
+        file = os.open(path, flags | (0 if path.startswith(_LINKS) else NO_FOLLOW), 0o600)
     except OSError as fault:
         if fault.errno == errno.ELOOP and os.path.islink(path):
             raise OSError(errno.ELOOP, "it is a symbolic link; name the file itself", path) from None
@@ -43,20 +43,19 @@ def tighten(path: str) -> None:
 
 def _deny_others(file: int, path: str) -> None:
     state = os.fstat(file)
-    if not stat.S_ISREG(state.st_mode) or not state.st_mode & _OTHERS or os.name == "nt":
+    if not stat.S_ISREG(state.st_mode) or not others_may(state):
         return
     try:
-        os.fchmod(file, 0o600)
+        deny_others(file)
     except PermissionError:
         mode = f"{stat.S_IMODE(state.st_mode):04o}"
         raise OSError(errno.EPERM, f"others may read or write it ({mode}) and it is another user's", path) from None
 
 
 def state_folder(name: str) -> Path:
-    """Return the folder `dragoman/NAME` in the user's folder for state (XDG_STATE_HOME, else ~/.local/state). Raises
-    RuntimeError where the user has no home."""
-    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(base) / "dragoman" / name
+    """Return the folder `dragoman/NAME` in the user's folder for state (XDG_STATE_HOME, else ~/.local/state; on Windows
+    LOCALAPPDATA). Raises RuntimeError where the user has no home."""
+    return state_home() / "dragoman" / name
 
 
 def ensure_private(folder: Path) -> Path:
@@ -64,7 +63,7 @@ def ensure_private(folder: Path) -> Path:
     others may enter."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     state = folder.stat()
-    if hasattr(os, "geteuid") and (state.st_uid != os.geteuid() or state.st_mode & _OTHERS):
+    if not is_mine(state) or others_may(state):
         raise OSError(f"{folder} must be the user's own, with mode 0700")
     return folder
 
@@ -76,7 +75,7 @@ def write_private(path: Path, content: bytes) -> None:
     try:
         with open(file, "wb") as writing:
             writing.write(content)
-        os.replace(made, path)
+        replace(Path(made), path)
     except BaseException:
         os.unlink(made)
         raise

@@ -19,6 +19,7 @@ from .jsonrpc.errors import LocalError
 from .jsonrpc.options import nearest_name
 from .net.scheme import SCHEMES, load, missing_package_error
 from .net.urls import mask_url, printable, scheme_of
+from .system.sockets import NO_UNIX, UNIX
 
 _ADDRESS = r"(?:[a-z]+//)?(?P<at>(?:\[[0-9a-fA-F:.]+\]|[\w-]+(?:\.[\w-]+)*):\d+(?:/\S*)?|(?<=//)\S+)"
 """A host and port without a scheme, or with one that lacks its colon."""
@@ -66,6 +67,8 @@ def known(url: str) -> str:
     scheme = scheme_of(url)
     if scheme not in SCHEMES:
         raise LocalError(_unknown(url, scheme))
+    if scheme == "unix" and not UNIX:
+        raise LocalError(f"{mask_url(url)}: {NO_UNIX}")
     return scheme
 
 
@@ -80,11 +83,11 @@ def _unknown(url: str, scheme: str) -> str:
 
 def _command(target: str | Sequence[str]) -> list[str]:
     if isinstance(target, str):
-        from shlex import split  # noqa: PLC0415  (start-up: for a command)
+        from .system.words import split_command  # noqa: PLC0415  (start-up: for a command)
 
         text = target
         try:
-            target = split(text)
+            target = split_command(text)
         except ValueError as fault:
             raise LocalError(f"{printable(text)!r} is neither a URL nor a command: {fault}") from None
     if not target or not all(isinstance(word, str) for word in target):

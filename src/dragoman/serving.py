@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import signal
 import sys
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -23,7 +22,6 @@ from .jsonrpc.errors import LocalError
 from .jsonrpc.framing import FramingName
 from .jsonrpc.limits import SERVER, Limits
 from .jsonrpc.options import CALLABLE, FLAG, NONE, TEXT, TEXTS, Rule, among, check, one_of, only_async, strict, whole
-from .net.forking import protect_forks
 from .net.urls import scheme_of, shown_target
 from .observer import OBSERVERS, Observer, read_measures
 from .protecting import options_at, protect
@@ -37,6 +35,8 @@ from .schemes import listen
 from .serving_observers import ServingObservers, observe_all
 from .sharing import BusAndStore
 from .store.contract import Engine
+from .system.forking import protect_forks
+from .system.signals import TERMINATE, on_signal
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -222,8 +222,8 @@ def run(
 async def _serve_until_stopped(serving: Serving, name: str) -> None:
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     try:
-        loop.add_signal_handler(signal.SIGTERM, stop.set)
-    except (NotImplementedError, RuntimeError):  # Windows; a thread that is not the main one
+        on_signal(loop, TERMINATE, stop.set)
+    except RuntimeError:  # a thread that is not the main one
         pass
     async with serving:
         for url in serving.urls:

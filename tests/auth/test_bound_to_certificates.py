@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import trustme
-import uvloop
 
 from dragoman import Context, Service, connect, serve
 from dragoman.auth import Bearer, Introspection
@@ -20,6 +19,7 @@ from dragoman.auth.jose import encode_base64url
 from dragoman.channel import Admitted, Denied, Handshake, Identity
 from dragoman.serving import Serving
 from tests.auth.issuing import ISSUER, NOW, RESOURCE, Clock, FakeIssuer, reply, token
+from tests.loops import RUNNERS
 from tests.transports.http.cases import PATIENCE, Answered, answer
 
 WHO = b'{"jsonrpc":"2.0","method":"who","id":1}'
@@ -52,7 +52,7 @@ def ends() -> Ends:
     return Ends()
 
 
-@pytest.fixture(params=[asyncio.run, uvloop.run])
+@pytest.fixture(params=RUNNERS)
 def run(request: pytest.FixtureRequest) -> Callable[[Awaitable[None]], None]:
     def bounded(main: Awaitable[None]) -> None:
         async def within() -> None:

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
+import contextlib
 import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, TextIO
+from typing import IO
 
 import msgspec
 import pytest
 
 from dragoman import Peer, RpcError, connect
+from tests.gates import Gate
 from tests.ports import free_port
 
 from .conftest import Command
 
 
 @pytest.fixture
-def gate(tmp_path: Path) -> Iterator[TextIO]:
-    """A locked file: `hold` answers once it is closed."""
-    with (tmp_path / "gate").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield file
+def gate() -> Iterator[Gate]:
+    """`hold` answers once it is closed."""
+    with contextlib.closing(Gate()) as gate:
+        yield gate
 
 
 async def refusal(peer: Peer) -> RpcError:
@@ -63,7 +63,7 @@ def test_it_says_where_and_what_to_try(command: Command) -> None:
 
 
 @pytest.mark.parametrize("loop", [(), ("--no-uvloop",)])
-async def test_sigterm_drains(command: Command, gate: TextIO, loop: tuple[str, ...]) -> None:
+async def test_sigterm_drains(command: Command, gate: Gate, loop: tuple[str, ...]) -> None:
     process, (url,) = command.serve("tcp://127.0.0.1:0", options=loop)
     async with connect(url) as peer:
         calls = [asyncio.create_task(peer.call("hold", [gate.name])) for _ in range(20)]
@@ -78,7 +78,7 @@ async def test_sigterm_drains(command: Command, gate: TextIO, loop: tuple[str, .
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_a_second_signal_ends_at_once(command: Command, gate: TextIO, number: signal.Signals) -> None:
+async def test_a_second_signal_ends_at_once(command: Command, gate: Gate, number: signal.Signals) -> None:
     process, (url,) = command.serve("tcp://127.0.0.1:0")
     async with connect(url) as peer:
         call = asyncio.create_task(peer.call("hold", [gate.name]))
@@ -91,7 +91,7 @@ async def test_a_second_signal_ends_at_once(command: Command, gate: TextIO, numb
             await call
 
 
-async def test_drain_time_is_a_limit(command: Command, gate: TextIO) -> None:
+async def test_drain_time_is_a_limit(command: Command, gate: Gate) -> None:
     process, (url,) = command.serve("tcp://127.0.0.1:0", options=("--drain", "0.1"))
     async with connect(url) as peer:
         call = asyncio.create_task(peer.call("hold", [gate.name]))
@@ -203,7 +203,7 @@ def test_reload(command: Command, tmp_path: Path) -> None:
     assert process.wait(20) == 0
 
 
-async def test_told_to_end_while_the_old_child_drains(command: Command, gate: TextIO) -> None:
+async def test_told_to_end_while_the_old_child_drains(command: Command, gate: Gate) -> None:
     """One that drains for a reload is left to drain, and no new one is started."""
     process, (url,) = command.serve("tcp://127.0.0.1:0", options=("--reload",))
     async with connect(url) as peer:

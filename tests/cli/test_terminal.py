@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import pty
 import re
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 
 from dragoman.cli.calls.methods import DescribedMethod, Outcome, Param, kind, signature, summary
+from tests.gates import Gate
 
 from .conftest import Command, environment
 
@@ -76,12 +76,10 @@ def test_progress_is_shown_while_it_lasts(command: Command) -> None:
 def test_a_call_that_takes_long_is_shown_to_be_running(command: Command) -> None:
     """Without progress from the far end the line appears by itself; the call ends after it was seen."""
     _, (url,) = command.serve("tcp://127.0.0.1:0")
-    gate = command.folder / "gate"
     ours, theirs = pty.openpty()
-    with gate.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with contextlib.closing(Gate()) as gate:
         process = subprocess.Popen(
-            [sys.executable, "-m", "dragoman", "call", url, "hold", str(gate)],
+            [sys.executable, "-m", "dragoman", "call", url, "hold", gate.name],
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import uvloop
 
 from dragoman import serve
 from dragoman.net.accept import ABSENT, PATIENCE, LoadBoard
 from tests.calculator import calculator
+from tests.loops import NAMES, RUNNERS
 from tests.transports.ends import PATIENCE as PATIENT
 from tests.transports.ends import until
 
@@ -50,7 +50,7 @@ async def answer_of(caller: socket.socket) -> bytes:
         return found
 
 
-@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+@pytest.mark.parametrize("run", RUNNERS, ids=NAMES)
 @pytest.mark.parametrize("scheme", URLS)
 def test_who_has_connected_is_served_when_the_socket_closes(
     run: Callable[[Coroutine[Any, Any, None]], None], scheme: str, tmp_path: Path

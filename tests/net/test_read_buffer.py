@@ -8,18 +8,17 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-import uvloop
 
 from dragoman.channel import Broken, Options
 from dragoman.net.read_buffer import SIZE
 from dragoman.transports.http.listener import listen as listen_http
 from dragoman.transports.stream.listener import listen as listen_stream
+from tests.loops import NAMES, RUNNERS
 from tests.servable import Idle
 from tests.transports.ends import until
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 Listen = Callable[..., Coroutine[Any, Any, Any]]
-RUNNERS = [asyncio.run, uvloop.run]
 LINE = b"x" * 63 + b"\n"
 MOST = 64 * 1024 * 1024
 
@@ -115,20 +114,20 @@ def most_in_a_turn(
     return most[0]
 
 
-@pytest.mark.parametrize("run", RUNNERS, ids=["asyncio", "uvloop"])
+@pytest.mark.parametrize("run", RUNNERS, ids=NAMES)
 def test_a_stream_takes_one_buffer_in_a_turn(run: Run) -> None:
     most = most_in_a_turn(run, listen_stream, "tcp://127.0.0.1:0", Lines, LINE, 2 * SIZE // len(LINE))
     assert most <= SIZE // len(LINE) + 1
 
 
-@pytest.mark.parametrize("run", RUNNERS, ids=["asyncio", "uvloop"])
+@pytest.mark.parametrize("run", RUNNERS, ids=NAMES)
 def test_http_takes_one_buffer_in_a_turn(run: Run) -> None:
     post = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
     most = most_in_a_turn(run, listen_http, "http://127.0.0.1:0", Posts, post, SIZE // len(post))
     assert most <= SIZE // len(post) + 1
 
 
-@pytest.mark.parametrize("run", RUNNERS, ids=["asyncio", "uvloop"])
+@pytest.mark.parametrize("run", RUNNERS, ids=NAMES)
 def test_a_websocket_takes_one_buffer_in_a_turn(run: Run) -> None:
     upgrade = (
         b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"

@@ -8,18 +8,16 @@ import socket
 from collections.abc import AsyncIterator, Callable
 
 import pytest
-import uvloop
 
 from dragoman.channel import Broken, Channel, Closed, Exchange, Options
 from dragoman.jsonrpc.errors import LocalError, Refusal
 from dragoman.jsonrpc.limits import Limits
 from dragoman.schemes import dial, listen
 from dragoman.transports.udp import LARGEST
+from tests.loops import RUNNERS
 from tests.servable import refused
 
 from .ends import Echo, Recorder, until
-
-RUNNERS = [asyncio.run, uvloop.run]
 
 
 class Answers(Echo):  # a Served whose answers are chosen

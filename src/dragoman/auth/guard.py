@@ -16,7 +16,6 @@ Rules:
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, cast
@@ -27,6 +26,7 @@ from ..access import LocalUser, Standing, Verifier, Verifiers, known, local_user
 from ..channel import Admitted, Caller, Denied, Document, Handshake, Identity
 from ..jsonrpc.errors import LocalError, Refusal
 from ..net.scheme import SCHEMES
+from ..system.sockets import user_id
 from .auditing import ADMITTED, DENIED, Audit, Decision
 from .challenge import TOKEN68, Challenge, parse_challenges
 from .errors import IssuerAway, TokenRefused, describe
@@ -194,7 +194,7 @@ class TokenGuard:
         process = handshake.credentials
         if process is None:
             return Denied(reason="The system does not say whose process calls")
-        if hasattr(os, "geteuid") and process.uid == os.geteuid():
+        if process.uid == user_id():
             return self._admit(local_user())
         scopes = self._users.get(process.uid)
         if scopes is None:
@@ -323,7 +323,7 @@ class TokenGuard:
         if scheme in _HTTP or scheme in _LOCAL:
             return ""
         if scheme == "unix":
-            return "" if hasattr(os, "geteuid") else "this system does not say whose process calls on a Unix socket"
+            return "" if user_id() is not None else "this system does not say whose process calls on a Unix socket"
         if scheme == "tls":
             return "" if self._certificates else "a token has no place there; callers show certificates: MutualTls(...)"
         row = SCHEMES.get(scheme)

@@ -29,6 +29,7 @@ from ..jsonrpc.framing import LengthPrefix
 from ..jsonrpc.limits import MIB, SERVER
 from ..net.accept import SocketAcceptor
 from ..net.sockets import clear_socket
+from ..system.sockets import AF_UNIX, NO_UNIX, UNIX
 from .contract import log
 from .store import MemoryBusStore
 
@@ -258,7 +259,9 @@ class BusHub:
 async def open_hub(path: str, *, clock: Callable[[], float] = time.monotonic) -> BusHub:
     """Open a hub at a socket's path, with access for this user alone. Replaces a socket that a dead process left.
     Raises LocalError if a process listens there, or if the socket cannot be opened."""
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    if not UNIX:
+        raise LocalError(f"Cannot hold a bus at unix:{path}: {NO_UNIX}; redis://, nats:// and mqtt:// hold one")
+    listener = socket.socket(AF_UNIX, socket.SOCK_STREAM)
     try:
         listener.setblocking(False)
         clear_socket(path)  # bind refuses if any other file is there

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from ..jsonrpc.errors import LocalError
 from ..net.reconnect import Keeper
+from ..system.unix_sockets import connect_unix
 from .contract import BusLost, EngineBus, Store, log
 from .hub import FRAME, content, new_framing, write_frame
 from .store import RemoteStore
@@ -113,9 +114,7 @@ class LocalBus(EngineBus):
 
     async def _dial(self) -> str:
         try:
-            _, connection = await asyncio.get_running_loop().create_unix_connection(
-                lambda: _HubConnection(self), self.path
-            )
+            connection = await connect_unix(lambda: _HubConnection(self), self.path)
         except OSError as fault:
             raise BusLost(f"{self.url}: no process holds it: {(fault.strerror or str(fault)).lower()}") from fault
         try:

@@ -34,6 +34,10 @@ def main() -> None:
             sys.stdout.flush()
             return
     try:
+        if sys.platform == "win32":
+            from ..system.terminal import use_utf8  # noqa: PLC0415 - not for --version
+
+            use_utf8()
         from .app import run  # noqa: PLC0415 - needs the extra "cli"
 
         status = run(arguments)

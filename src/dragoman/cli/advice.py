@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shlex
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -26,6 +25,7 @@ from ..net.scheme import SCHEMES, has_host
 from ..net.urls import Url, is_standard, mask_url, parse, scheme_of
 from ..rpc.outbound import MCP_NOTE
 from ..rpc.peer import Peer
+from ..system.words import quote_word
 from .exit_status import suggest_name
 from .options import AccessOptions
 from .programs import target_word
@@ -139,7 +139,7 @@ async def list_offered(ask: Awaitable[list[T]]) -> list[T]:
 
 async def about_method(error: MethodNotFound, peer: Peer, url: str, method: str) -> None:
     """Note on the error of an unknown method which method was called, what was meant, or that this is MCP."""
-    where = shlex.quote(url)
+    where = quote_word(url)
     names: list[str] | None = None
     async with probing():
         names = await methods_of(peer)
@@ -157,7 +157,7 @@ async def about_undescribed(error: Exception, peer: Peer, url: str) -> None:
     """Note on the error of a peer without `rpc.discover` that this is MCP, if it is."""
     async with probing():
         if await _is_mcp(peer):
-            error.add_note(_of_mcp(shlex.quote(url)))
+            error.add_note(_of_mcp(quote_word(url)))
 
 
 def _of_mcp(where: str) -> str:
@@ -281,7 +281,7 @@ def about_mcp(error: Exception, url: str) -> None:
     if of_mcp(url) or (isinstance(error, RpcError) and error.code in OF_MCP):
         notes = getattr(error, "__notes__", [])
         notes[:] = [note for note in notes if note != MCP_NOTE]
-        place = shlex.quote(url)
+        place = quote_word(url)
         error.add_note(
             f"this looks like MCP: dragoman tools {place} lists what it can do, dragoman tool {place} NAME does it"
         )

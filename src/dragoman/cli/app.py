@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shlex
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -15,6 +14,7 @@ from cyclopts import App, CycloptsError, Parameter
 
 from .. import __version__
 from ..jsonrpc.errors import LocalError
+from ..system.words import join_command
 from . import exit_status
 from .advice import find_misspelt_variables
 from .arguments import unread
@@ -120,7 +120,7 @@ def _child_as_option(arguments: Sequence[str]) -> Sequence[str]:
     if "--" not in words:
         return words
     at = words.index("--")
-    return [*words[:at], "--child", shlex.join(words[at + 1 :])]
+    return [*words[:at], "--child", join_command(words[at + 1 :])]
 
 
 def _show_help(app: App, arguments: Sequence[str]) -> int:

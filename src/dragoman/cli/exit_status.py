@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import errno
 import os
-import sys
 from collections.abc import Iterable
 from typing import Literal
 
@@ -24,9 +23,7 @@ from msgspec import Struct
 from ..channel import ChannelError
 from ..jsonrpc.errors import BadAnswer, CallTimeout, LocalError, RpcError, needs
 from ..jsonrpc.options import alike
-
-if sys.platform != "win32":
-    import resource
+from ..system.limits import most_files
 
 FINE = 0
 ANSWERED_WITH_ERROR = 1
@@ -126,21 +123,13 @@ def _is_shortage(error: BaseException | None) -> bool:
 
 
 def _files() -> str:
-    limit = open_files()
+    limit = most_files()
     return "no more of them" if limit is None else f"{limit} of them"
-
-
-def open_files() -> int | None:
-    """How many files this process may have open; None where that is not known."""
-    if sys.platform == "win32":
-        return None
-    limit: int = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return None if limit == resource.RLIM_INFINITY else limit
 
 
 def check_files() -> None:
     """Raises OSError where `serve` could not begin for want of descriptors."""
-    if (limit := open_files()) is not None and limit < LEAST_FILES:
+    if (limit := most_files()) is not None and limit < LEAST_FILES:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
 

@@ -8,7 +8,6 @@ named by `net.sockets.reason_of`.
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Mapping
 from urllib.parse import urljoin
 
@@ -27,6 +26,7 @@ from ..net.replies import excerpt
 from ..net.sockets import in_words, reason_of
 from ..net.strangers import recognise_stranger
 from ..net.urls import Url, printable
+from ..system.words import quote_word
 
 
 class Diagnosis(Struct, frozen=True):
@@ -440,10 +440,10 @@ def diagnose_challenge(
     where = url.shown
     found = {one.scheme.lower(): one.params for one in parse_challenges(challenge)}
     params = found.get("bearer") or found.get("dpop") or {}
-    login = f"dragoman login {shlex.quote(url.bare)}"
+    login = f"dragoman login {quote_word(url.bare)}"
     if status == 403 and params.get("error") == "insufficient_scope":
         scopes = params.get("scope", "").split()
-        more = "".join(f" --scope {shlex.quote(printable(one))}" for one in scopes)
+        more = "".join(f" --scope {quote_word(printable(one))}" for one in scopes)
         fix = f"get a token with the scope {printable(' '.join(scopes)) or 'that the server names'}: {login}{more}"
         return Diagnosis("scope", f"{where}: the token's scopes do not suffice", fix)
     if status == 403:
@@ -488,7 +488,7 @@ def diagnose_failure(error: Exception, url: Url, seconds: float, authorized: boo
 
 def wants_token(url: Url, issuer: str = "") -> Diagnosis:
     """The fault of a caller without a token."""
-    fix = f"log in{f' at {issuer}' if issuer else ''}: dragoman login {shlex.quote(url.bare)}"
+    fix = f"log in{f' at {issuer}' if issuer else ''}: dragoman login {quote_word(url.bare)}"
     return Diagnosis(
         "login", f"{url.shown} wants a token", f"{fix}; or give one: --bearer TOKEN, or set DRAGOMAN_BEARER"
     )

@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-import shlex
 import shutil
 import sys
 from collections import deque
@@ -22,6 +21,7 @@ from ..channel import ChannelError
 from ..jsonrpc.options import alike
 from ..net.commands import cause_of
 from ..net.scheme import SCHEMES
+from ..system.words import join_command, quote_word
 from .exit_status import Usage, suggest_name
 from .terminal import clean
 
@@ -66,8 +66,8 @@ def environment(target: str | Sequence[str]) -> dict[str, str]:
 def target_word(target: str | Sequence[str]) -> str:
     """The word of a command line that names a target, quoted for a shell: a program of ours by its file or module."""
     if _is_ours(target):
-        return shlex.quote(target[len(SERVING)])
-    return shlex.quote(target if isinstance(target, str) else shlex.join(target))
+        return quote_word(target[len(SERVING)])
+    return quote_word(target if isinstance(target, str) else join_command(target))
 
 
 def _is_ours(target: str | Sequence[str]) -> bool:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import ast
 import asyncio
-import shlex
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -26,6 +25,7 @@ from msgspec import Raw
 from ..connecting import connect
 from ..mcp import Client, ClientExtension
 from ..mcp.extensions.events import EventsClient
+from ..system.words import split_command
 from .calls.methods import DescribedMethod
 from .programs import FILE, MODULE
 from .reach import target_of
@@ -68,7 +68,7 @@ def proposals(line: str) -> list[str]:
 
 def _words(line: str) -> list[str]:
     try:
-        words = shlex.split(line)
+        words = split_command(line)
     except ValueError:  # a quote is open
         return []
     return [*words, ""] if not line or line[-1:].isspace() else words

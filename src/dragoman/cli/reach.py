@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,6 +14,7 @@ from ..jsonrpc.errors import BadAnswer, RpcError
 from ..jsonrpc.limits import CLIENT
 from ..net.urls import is_standard, scheme_of
 from ..rpc.peer import Peer
+from ..system.words import split_command
 from .advice import about_mcp, add_advice
 from .auth.on_demand import on_demand
 from .exchange import exchange
@@ -49,7 +49,7 @@ def target_of(url: str) -> str | list[str]:
 
 def _words(command: str) -> list[str]:
     try:
-        return shlex.split(command)
+        return split_command(command)
     except ValueError as fault:
         raise Usage(f"{command!r} is not a command: {fault}") from None
 

@@ -46,6 +46,8 @@ def folder_of(target: str) -> Path:
 
 def _split(target: str) -> tuple[str, str, str]:
     source, colon, attribute = target.rpartition(":")
+    if len(source) == 1 and attribute.startswith(("\\", "/")):  # a drive, as in C:\\calculator.py
+        return target, "", ""
     return (source, colon, attribute) if colon else (target, "", "")
 
 

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from ..net.urls import printable
 from ..private_files import ensure_private, open_private, state_folder, write_private
+from ..system.processes import process_lives
 
 log: logging.Logger = logging.getLogger("dragoman")
 
@@ -81,21 +82,9 @@ def read_listed() -> list[ListedConsole]:
                 one = msgspec.json.decode(file.read(SIZE), type=ListedConsole)
         except (OSError, msgspec.DecodeError):
             continue
-        if _runs(one.pid):
+        if process_lives(one.pid):
             found.append(one)
         else:
             with suppress(OSError):
                 path.unlink(missing_ok=True)
     return sorted(found, key=lambda one: -one.began)
-
-
-def _runs(pid: int) -> bool:
-    if os.name == "nt":  # where signal 0 is none
-        return True
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:  # another user's, or not known
-        return True
-    return True

@@ -23,6 +23,7 @@ import ssl
 from collections.abc import Callable, Iterable, Sequence
 
 from ..jsonrpc.errors import LocalError
+from ..system.watching import add_reader, remove_reader
 from .scheme import SCHEMES
 from .sockets import BACKLOG, TLS_GOODBYE, bind, bind_unix, in_words, listening_address, remote_name
 from .urls import mask_url, parse, scheme_of
@@ -186,7 +187,7 @@ class SocketAcceptor:
         self._load_board = load_board
         if load_board is not None:
             load_board.join(carried)
-        self._loop.add_reader(listening, self._readable)
+        add_reader(self._loop, listening, self._readable)
 
     def close(self) -> None:
         """Accept the connections that wait, and no more; of a shared socket other processes accept. Those on their way
@@ -196,7 +197,7 @@ class SocketAcceptor:
         if self._load_board is not None:
             self._load_board.leave(self._carried)
         if self._listening.fileno() >= 0:
-            self._loop.remove_reader(self._listening)
+            remove_reader(self._loop, self._listening)
             if not self._shared:
                 self._take(BACKLOG + 1)  # as many as the system lets wait
             self._listening.close()
@@ -217,11 +218,11 @@ class SocketAcceptor:
             self._accept()
 
     def _rest(self, seconds: float) -> None:
-        self._loop.remove_reader(self._listening)
+        remove_reader(self._loop, self._listening)
         self._again = self._loop.call_later(seconds, self._return)
 
     def _return(self) -> None:
-        self._loop.add_reader(self._listening, self._readable)
+        add_reader(self._loop, self._listening, self._readable)
         self._accept()
 
     def _accept(self) -> None:

@@ -16,6 +16,8 @@ import os
 import socket
 from collections.abc import MutableMapping
 
+from ..system.sockets import AF_UNIX, UNIX
+
 log: logging.Logger = logging.getLogger("dragoman.serve")
 
 FIRST = 3
@@ -35,6 +37,11 @@ class Activation:
             return
         for name in VARIABLES:
             environment.pop(name, None)
+        if not UNIX:
+            log.warning(
+                "LISTEN_FDS is set, and there are no sockets of a service manager on Windows: they are not used"
+            )
+            return
         for number in range(FIRST, FIRST + int(count)):
             try:
                 one = socket.socket(fileno=number)
@@ -80,7 +87,7 @@ def serves(one: socket.socket, family: int, address: object) -> bool:
     """Whether a bound socket gets what is sent to an address: (host, port, ...), or a path, which may lead through
     symbolic links (`/var/run` is one to `/run`)."""
     if not isinstance(address, tuple):
-        path = one.getsockname() if one.family == family == socket.AF_UNIX else None
+        path = one.getsockname() if one.family == family == AF_UNIX else None
         return isinstance(path, str) and os.path.realpath(path) == os.path.realpath(str(address))
     if one.family not in _ALL:
         return False

@@ -7,12 +7,11 @@ the table names how each announces a failure. A program that announces nothing i
 from __future__ import annotations
 
 import re
-import shlex
-import signal
 from collections.abc import Sequence
 
 from msgspec import Struct
 
+from ..system.words import join_command
 from .urls import printable
 
 LONGEST_NAME = 80
@@ -21,23 +20,13 @@ LONGEST_CAUSE = 300
 """Characters of a cause in a message."""
 
 
-def describe_end(status: int) -> str:
-    """Return how a process ended, from its status: below zero that of a signal."""
-    if status >= 0:
-        return f"ended with exit status {status}"
-    try:
-        return f"was ended by {signal.Signals(-status).name}"
-    except ValueError:
-        return f"was ended by signal {-status}"
-
-
 def command_name(command: Sequence[str], most: int = LONGEST_NAME) -> str:
     """Return the command in one line. Above `most` characters folders are left out of its paths, then its middle."""
-    whole = shlex.join(command)
+    whole = join_command(command)
     if len(whole) <= most:
         return printable(whole, most)
     short = [_short_path(word) for word in command]
-    text = shlex.join(short)
+    text = join_command(short)
     if len(text) > most:
         text = f"{text[: most // 2 - 2]}...{text[len(text) - most // 2 + 1 :]}"
     return printable(text, most)

@@ -14,21 +14,12 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any, Protocol
 
 from ..jsonrpc.budget import Account, Budget
 from ..jsonrpc.limits import Limits
-
-try:
-    import fcntl
-    import termios
-except ImportError:  # Windows
-    _UNSENT = None
-else:
-    _UNSENT = getattr(termios, "TIOCOUTQ", None)
+from ..system.sockets import unsent
 
 LOOKS = 4
 """How often the watch looks within the time that a write may take: a stall is noticed at most a quarter of it late."""
@@ -244,11 +235,8 @@ class SendWatch:
     def _in_system(self) -> int:
         """Return the bytes that the system has not sent, or whose arrival is not confirmed."""
         about = getattr(self._transport, "get_extra_info", None)
-        sock = None if about is None or _UNSENT is None else about("socket")
-        if sock is not None and _UNSENT is not None:
-            with suppress(OSError, ValueError):
-                return int.from_bytes(fcntl.ioctl(sock.fileno(), _UNSENT, bytes(4)), sys.byteorder)
-        return 0
+        sock = None if about is None else about("socket")
+        return 0 if sock is None else unsent(sock)
 
     # -- as the budget's reader
 

@@ -15,6 +15,8 @@ import socket
 import time
 from collections.abc import AsyncIterator
 
+from ..system.sockets import AF_UNIX
+
 log: logging.Logger = logging.getLogger("dragoman.serve")
 
 SOCKET = "NOTIFY_SOCKET"
@@ -30,7 +32,7 @@ def notify(*lines: str) -> bool:
         return False
     address = "\0" + address[1:] if address[0] == "@" else address
     try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sending:
+        with socket.socket(AF_UNIX, socket.SOCK_DGRAM) as sending:
             sending.setblocking(False)
             sending.sendto("\n".join(lines).encode(), address)
     except OSError as fault:

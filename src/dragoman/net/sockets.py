@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import fcntl
 import os
 import re
 import socket
@@ -25,6 +24,8 @@ from typing import Any, Literal, TypeVar
 
 from ..channel import Broken, Options, Reason, Servable
 from ..jsonrpc.errors import LocalError
+from ..system.files import lock
+from ..system.sockets import AF_UNIX, LONGEST_PATH, NO_UNIX, REUSE, UNIX
 from .activation import activation, serves
 from .urls import Url, mask_url, printable
 
@@ -52,8 +53,6 @@ _OTHER_NAME = (62, 64)
 """X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH."""
 _EXPIRED = 10
 """X509_V_ERR_CERT_HAS_EXPIRED."""
-_LONGEST_PATH = 107
-"""Longest path of a socket in bytes: `sun_path` has 108, one of which is the final NUL."""
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
@@ -296,7 +295,8 @@ def _bind_one(family: int, kind: int, protocol: int, address: tuple[object, ...]
         if family == socket.AF_INET6:
             listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         if kind == socket.SOCK_STREAM:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if REUSE is not None:
+                listening.setsockopt(socket.SOL_SOCKET, REUSE, 1)
             keep_alive(listening)  # accepted connections inherit it
         listening.bind(address)
         if kind == socket.SOCK_STREAM:
@@ -337,13 +337,15 @@ def bound_url(url: Url, bound: Sequence[socket.socket]) -> str:
 def bind_unix(url: Url, mode: int) -> tuple[socket.socket, Callable[[], None]]:
     """Return the listening socket at a path, and a function that removes its file if it is still the same one. `mode`:
     the permissions of the file. Raises CannotListen."""
+    if not UNIX:
+        raise cannot_listen(url, NO_UNIX)
     path = os.path.abspath(url.path)
     size = len(os.fsencode(url.path))
-    if size > _LONGEST_PATH:
-        raise cannot_listen(url, f"a socket's path may be {_LONGEST_PATH} bytes long, this one is {size}")
-    if (given := activation().take(socket.AF_UNIX, socket.SOCK_STREAM, path)) is not None:
+    if size > LONGEST_PATH:
+        raise cannot_listen(url, f"a socket's path may be {LONGEST_PATH} bytes long, this one is {size}")
+    if (given := activation().take(AF_UNIX, socket.SOCK_STREAM, path)) is not None:
         return given, lambda: None
-    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listening = socket.socket(AF_UNIX, socket.SOCK_STREAM)
     try:
         listening.setblocking(False)
         with _locked(os.path.dirname(path)):
@@ -374,22 +376,21 @@ def bind_unix(url: Url, mode: int) -> tuple[socket.socket, Callable[[], None]]:
 def _locked(folder: str) -> Iterator[None]:
     """Hold the lock of the folder if possible, so that two processes never both replace one stale file."""
     try:
-        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        held = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0))
     except OSError:
         yield  # bind will report what is wrong, if anything
         return
     try:
         for _ in range(50):  # ours is held for microseconds; do not wait for a foreign lock on the folder
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
+                if lock(held):
+                    break
                 time.sleep(0.01)
             except OSError:  # a file system without locks
                 break
         yield
     finally:
-        os.close(lock)
+        os.close(held)
 
 
 def _clear(url: Url, path: str) -> None:
@@ -408,7 +409,7 @@ def clear_socket(path: str) -> Literal["free", "no socket", "in use"]:
             return "no socket"
     except FileNotFoundError:
         return "free"
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+    with socket.socket(AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
         try:
             probe.connect(path)

@@ -89,9 +89,9 @@ def printable(text: str, longest: int = 300) -> str:
 
 
 def scheme_of(url: str) -> str:
-    """The scheme in lower case, "" without one."""
+    """The scheme in lower case, "" without one. One letter is a drive of Windows, as in `C:\\server.exe`."""
     head, colon, _ = url.partition(":")
-    plain = head.isascii() and head[:1].isalpha() and all(c.isalnum() or c in "+-." for c in head)
+    plain = len(head) > 1 and head.isascii() and head[:1].isalpha() and all(c.isalnum() or c in "+-." for c in head)
     return head.lower() if colon and plain else ""
 
 

@@ -26,6 +26,7 @@ from msgspec import Struct, field
 from ..channel import Closed
 from ..jsonrpc.errors import LocalError
 from ..repeats import Repeats
+from ..system.forking import after_fork
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -50,7 +51,7 @@ def _renew() -> None:
     _lock = threading.Lock()
 
 
-os.register_at_fork(after_in_child=_renew)  # the lock may have been held by a thread that the child has not
+after_fork(_renew)  # the lock may have been held by a thread that the child has not
 
 
 def loop() -> asyncio.AbstractEventLoop:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -18,6 +17,8 @@ from types import CodeType, FrameType
 from typing import Final
 
 from msgspec import Struct
+
+from ..system.forking import after_fork
 
 LOOK: Final = 0.5
 """Seconds between two looks: a loop is woken as often."""
@@ -57,7 +58,7 @@ def _after_fork() -> None:
     _watched.clear()
 
 
-os.register_at_fork(after_in_child=_after_fork)  # the thread is the parent's, and so are its loops
+after_fork(_after_fork)  # the thread is the parent's, and so are its loops
 
 
 def watch_loop() -> Callable[[], None]:

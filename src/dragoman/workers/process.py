@@ -7,7 +7,8 @@ import contextlib
 import signal
 import socket
 
-from ..net.commands import describe_end
+from ..system.processes import describe_status
+from ..system.signals import KILL
 from .worker import ANSWER, DRAIN, QUERY, READY, REPORT, REPORT_REQUEST
 
 DRAIN_TIME = 30.0
@@ -148,7 +149,7 @@ class WorkerProcess:
 
     def kill(self) -> None:
         """Kill it."""
-        self._signal(signal.SIGKILL)
+        self._signal(KILL)
 
     def _signal(self, number: int) -> None:
         if not self.over.done():
@@ -157,4 +158,4 @@ class WorkerProcess:
 
     def how(self) -> str:
         """Return how it ended, for the log."""
-        return describe_end(self.over.result())
+        return describe_status(self.over.result())

@@ -26,6 +26,7 @@ import tempfile
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
+from functools import partial
 from typing import Any, TypeAlias
 
 import msgspec
@@ -37,6 +38,7 @@ from ..net.activation import activation
 from ..net.reconnect import backoff
 from ..net.service_manager import managed, notify, notify_reloading
 from ..net.sockets import in_words
+from ..system.signals import HANGUP, TERMINATE, off_signal, on_signal
 from .process import WorkerProcess
 from .reports import Reports, collect_answers, collect_reports
 from .worker import GRACE, VARIABLE, WorkerSpec, check_count
@@ -304,7 +306,8 @@ class Supervisor:
             return
         slot.worker = None
         self._faults += 1
-        os.pwrite(self._load_board.fileno(), _NO_WORKER, (slot.number - 1) * len(_NO_WORKER))
+        os.lseek(self._load_board.fileno(), (slot.number - 1) * len(_NO_WORKER), os.SEEK_SET)
+        os.write(self._load_board.fileno(), _NO_WORKER)
         lived = asyncio.get_running_loop().time() - worker.since
         if lived >= STEADY:
             slot.pause_no_more()
@@ -439,14 +442,16 @@ class Supervisor:
 
     def _signals(self) -> None:
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._end_requested, number)
-        loop.add_signal_handler(signal.SIGHUP, self._reload_requested)
+        for number in (signal.SIGINT, TERMINATE):
+            on_signal(loop, number, partial(self._end_requested, number))
+        if HANGUP is not None:
+            on_signal(loop, HANGUP, self._reload_requested)
 
     def _ignore_signals(self) -> None:
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            loop.remove_signal_handler(number)
+        for number in (signal.SIGINT, TERMINATE, HANGUP):
+            if number is not None:
+                off_signal(loop, number)
 
     def _reload_requested(self) -> None:
         if self._may_reload is not None and not self._may_reload():

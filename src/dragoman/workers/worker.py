@@ -25,6 +25,7 @@ import msgspec
 from msgspec import Struct, field
 
 from ..jsonrpc.errors import LocalError
+from ..system.processes import WORKERS
 
 VARIABLE = "DRAGOMAN_WORKER"
 """The environment variable with the `WorkerSpec`, as JSON."""
@@ -59,6 +60,10 @@ class WorkerSpec(Struct, frozen=True):
 
 def check_count(workers: int) -> None:
     """Raise LocalError for a number of workers that cannot serve."""
+    if not WORKERS:
+        raise LocalError(
+            "there are no workers on Windows, where processes cannot share listening sockets: serve without"
+        )
     if not 1 <= workers <= MOST:
         raise LocalError(f"{workers} workers cannot serve: at least 1, at most {MOST}")
 

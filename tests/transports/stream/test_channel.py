@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 import trustme
-import uvloop
 
 from dragoman.channel import Broken, Caller, Channel, Closed, Ended, Listener, Options
 from dragoman.jsonrpc.errors import LocalError
@@ -24,10 +23,10 @@ from dragoman.jsonrpc.framing import framing
 from dragoman.jsonrpc.limits import MIB, Limits
 from dragoman.schemes import dial, listen
 from dragoman.transports.stream.channel import StreamChannel
+from tests.loops import RUNNERS
 
 from ..ends import PATIENCE, Echo, Recorder, options, until
 
-RUNNERS = [asyncio.run, uvloop.run]
 Main = Callable[[], Coroutine[Any, Any, None]]
 
 

@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 import trustme
-import uvloop
 
 from dragoman import Context, Service, connect, serve
 from dragoman.channel import Admitted, ChannelError, Denied, Guard, Handshake, Identity, Options
@@ -24,6 +23,7 @@ from dragoman.jsonrpc.errors import LocalError, RpcError
 from dragoman.jsonrpc.limits import Limits
 from dragoman.schemes import listen
 from dragoman.serving import Serving
+from tests.loops import RUNNERS
 
 from ..ends import PATIENCE, Echo, until
 
@@ -95,7 +95,7 @@ def wire(request: pytest.FixtureRequest, tmp_path: Path, authority: trustme.CA) 
     return Wire(request.param, tmp_path, authority)
 
 
-@pytest.fixture(params=[asyncio.run, uvloop.run])
+@pytest.fixture(params=RUNNERS)
 def run(request: pytest.FixtureRequest) -> Callable[[Awaitable[None]], None]:
     def bounded(main: Awaitable[None]) -> None:
         async def within() -> None:

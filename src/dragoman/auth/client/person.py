@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import inspect
 import os
-import select
 import socket
 import sys
 import threading
@@ -18,6 +17,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from ...net.urls import printable
+from ...system.terminal import wait_for_line
 from ..urls import split
 from .errors import LoginFailed
 from .listener import CallbackListener
@@ -167,7 +167,7 @@ async def _read_paste() -> str:
 
     def read() -> None:
         with ended:
-            while _wait_for_line(ended) and (text := sys.stdin.readline(LONGEST_PASTE)):
+            while wait_for_line(ended) and (text := sys.stdin.readline(LONGEST_PASTE)):
                 if text.strip():
                     with contextlib.suppress(RuntimeError):  # the loop was closed
                         loop.call_soon_threadsafe(arrived, text)
@@ -176,11 +176,3 @@ async def _read_paste() -> str:
     threading.Thread(target=read, daemon=True).start()
     with end:
         return query_of(await line)
-
-
-def _wait_for_line(ended: socket.socket) -> bool:
-    """Wait until there is a line to read; False if the far end of `ended` is closed before."""
-    if sys.platform == "win32":
-        return True
-    ready, _, _ = select.select([sys.stdin, ended], [], [])
-    return ended not in ready

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shlex
 import ssl
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from ...auth.fetch import Fetcher
 from ...auth.metadata import canonical
 from ...channel import ChannelError
 from ...net.urls import parse
+from ...system.words import quote_word
 from ..exit_status import ANSWERED_WITH_ERROR, FINE, Ending, NoAnswer, Usage
 from ..options import OUTPUT, AccessOptions, Output
 from ..terminal import say, show, show_ending, show_rows
@@ -270,7 +270,7 @@ def whoami(
     _check(url)
     entry = run_authorization(entry_of(FileStore(), url, account))
     if entry is None:
-        raise _nobody(url, f"to log in: dragoman login {shlex.quote(url)}")
+        raise _nobody(url, f"to log in: dragoman login {quote_word(url)}")
     _show(entry, output)
     return FINE if entry.shown()["logged_in"] else ANSWERED_WITH_ERROR
 

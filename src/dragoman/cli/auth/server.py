@@ -14,6 +14,7 @@ from rich.text import Text
 from ...auth.server import AuthorizationServer, Client, User, check_issuer
 from ...jsonrpc.errors import LocalError
 from ...serving import serve
+from ...system.signals import TERMINATE, on_signal
 from ..exit_status import FINE, Usage
 from ..options import OUTPUT, Output, server_tls
 from ..terminal import compact, say, show_rows
@@ -112,8 +113,8 @@ async def _serve(
     """Serve until SIGINT or SIGTERM."""
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for one in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(one, ended.set)
+    for one in (signal.SIGINT, TERMINATE):
+        on_signal(loop, one, ended.set)
     origins = ("*",) if options.cors else None
     async with serve(made, urls=url.rstrip("/"), tls=tls, cors=options.cors, origins=origins) as serving:
         if options.issuer is None:

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from ...system.sockets import user_id
 from .rounds import Round, play
 
 BOOT = 10.0
@@ -151,7 +152,7 @@ async def _running(broker: Broker, folder: Path) -> AsyncIterator[int]:
 def _words(broker: Broker, directory: Path, port: int) -> list[str]:
     """The arguments that make the program use `directory` and `port`."""
     if broker.program == "mosquitto":
-        user = "user root\n" if os.getuid() == 0 else ""  # otherwise it becomes a user that may not read this folder
+        user = "user root\n" if user_id() == 0 else ""  # otherwise it becomes a user that may not read this folder
         settings = directory / "mosquitto.conf"
         options = "allow_anonymous true\nset_tcp_nodelay true\nmax_queued_messages 0\n"
         settings.write_text(f"{user}listener {port} 127.0.0.1\n{options}")

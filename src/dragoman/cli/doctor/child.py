@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import os
 import re
-import shlex
 import signal
 import tempfile
 from collections import deque
@@ -25,6 +24,11 @@ from ...net.environment import child_environment
 from ...net.replies import excerpt
 from ...net.sockets import in_words
 from ...net.urls import printable
+from ...system.processes import ProcessGroup, group_options
+from ...system.programs import UnsafeArgument, start_program
+from ...system.signals import FAULTS
+from ...system.unix_sockets import local_server
+from ...system.words import quote_word
 from ..faults import ReplyReader, diagnose_bytes, diagnose_silence, diagnose_slowness, is_whole
 from ..options import AccessOptions
 from ..programs import OURS, environment
@@ -51,6 +55,7 @@ class Program:
         self._command = command
         self.access: AccessOptions = access
         self._process: asyncio.subprocess.Process | None = None
+        self._group: ProcessGroup | None = None
         self._reading: asyncio.Future[None] | None = None
         self._passing: asyncio.Future[None] | None = None
         self._writer: asyncio.StreamWriter | None = None
@@ -67,14 +72,18 @@ class Program:
         pipe = asyncio.subprocess.PIPE
         command, where = self._command, self.name
         try:
-            self._process = await asyncio.create_subprocess_exec(
-                *command,
+            self._process = await start_program(
+                command,
+                child_environment(environment(command) | self.access.environment(), self.access.env_inherit),
                 stdin=pipe,
                 stdout=pipe,
                 stderr=pipe,
-                start_new_session=True,
-                env=child_environment(environment(command) | self.access.environment(), self.access.env_inherit),
+                **group_options(),
             )
+            self._group = ProcessGroup(self._process.pid)
+        except UnsafeArgument as fault:
+            fix = "write the program behind the batch file in its place"
+            raise FaultFound(Diagnosis("unsafe_argument", str(fault), fix, False)) from None
         except FileNotFoundError:
             if _is_there(command[0]):
                 fix = f"the interpreter in the first line of {command[0]} is not there: correct it"
@@ -84,7 +93,7 @@ class Program:
                 Diagnosis("no_program", f"there is no program {printable(command[0])!r}", fix, False)
             ) from None
         except PermissionError:
-            fix = f"make it executable: chmod +x {shlex.quote(command[0])}"
+            fix = f"make it executable: chmod +x {quote_word(command[0])}"
             what = f"{printable(command[0])!r} may not be run"
             raise FaultFound(Diagnosis("not_executable", what, fix, False)) from None
         except (OSError, ValueError) as error:
@@ -122,8 +131,8 @@ class Program:
         """End it and what it started."""
         if self._process is None:
             return
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        if self._group is not None:
+            self._group.kill()
         await self._process.wait()
         for task in (self._passing, self._reading):
             if task is not None:
@@ -135,11 +144,10 @@ class Program:
     async def offer(self) -> AsyncIterator[str]:
         """The URL at which the running program answers its clients, one after the other."""
         with tempfile.TemporaryDirectory(prefix="dragoman-") as folder:
-            path = os.path.join(folder, "s")
-            server = await asyncio.start_unix_server(self._connected, path)
+            server, url = await local_server(self._connected, folder)
             self._passing = asyncio.ensure_future(self._pass_on())
             try:
-                yield f"unix:{path}"
+                yield url
             finally:
                 server.close()
                 self._hang_up()
@@ -316,7 +324,7 @@ def _exited(program: Program, where: str, status: int, reply: ReplyReader) -> Di
             return Diagnosis("missing_module", what, fix, False)
     if cause.startswith(OURS):
         return Diagnosis("own", cause.removeprefix(OURS), "correct the file or the name", False)
-    if status < 0 and -status not in (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS):
+    if status < 0 and -status not in FAULTS:
         return Diagnosis("killed", what, "find what ended it: the system's log, a limit of memory", False)
     if any(_TRACE.search(line) for line in program.stderr):
         return Diagnosis("crashed", what, "it fails while it starts: fix what the trace on its stderr says", False)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import shlex
 from dataclasses import dataclass
 from typing import Annotated, cast
 
@@ -20,6 +19,7 @@ from ...jsonrpc.framing import FramingName
 from ...net.scheme import SCHEMES, has_host
 from ...net.urls import Url, mask_url, parse, printable, scheme_of
 from ...schemes import known
+from ...system.words import join_command
 from ..exit_status import ANSWERED_WITH_ERROR, FINE, NO_ANSWER
 from ..faults import BROKERS, diagnose_silence
 from ..options import LINK_GROUP, OUTPUT, WIRE, AccessOptions, LinkOptions, Output, WireOptions
@@ -97,7 +97,7 @@ async def run_examination(target: str, link: LinkOptions, wire: WireOptions) -> 
         record = Examination(url.shown, patience.total)
         work = _by_url(where, url, link, wire, record, patience)
     else:
-        record = Examination(printable(shlex.join(where), 200), patience.total)
+        record = Examination(printable(join_command(where), 200), patience.total)
         work = _by_command(where, link, wire, record, patience)
     try:
         async with asyncio.timeout(patience.total + 2 * patience.look):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import ssl
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -26,6 +25,7 @@ from ...jsonrpc.limits import CLIENT
 from ...jsonrpc.messages import Failure, Result
 from ...net.replies import excerpt
 from ...net.urls import Url, parse, printable
+from ...system.words import quote_word
 from ...transports.http.client.pool import Pool
 from ..advice import speaks_tls, with_tls
 from ..auth.on_demand import on_demand
@@ -92,7 +92,7 @@ class HttpProbe(Struct):
             attempt = stored.authorizing(whole, self.access.tls()).begin("doctor", nullcontext)
             self.token = dict(await attempt.fields("POST", whole))
         except ChannelError as error:
-            fix = f"log in again: dragoman login {shlex.quote(self.url.bare)}"
+            fix = f"log in again: dragoman login {quote_word(self.url.bare)}"
             raise FaultFound(Diagnosis("login", f"the stored login cannot be used: {error}", fix)) from None
 
     async def ask(

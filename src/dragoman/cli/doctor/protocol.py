@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import shlex
 
 from msgspec import Struct
 
@@ -20,6 +19,7 @@ from ...mcp.client.http.refusals import HttpRefused, SessionLost
 from ...mcp.protocol.revisions import NEWEST, REVISIONS
 from ...net.urls import Url
 from ...rpc.peer import Peer
+from ...system.words import quote_word
 from ..advice import service_of
 from ..auth.on_demand import on_demand
 from ..faults import BROKERS, diagnose_call, diagnose_failure, diagnose_silence
@@ -130,7 +130,7 @@ def _broken(error: Exception, target: Target, seconds: float) -> Diagnosis:
         return diagnose_silence(target.where, seconds, request="a connection")
     if fault.kind != "silent" or target.url is None or target.url.plain not in BROKERS:
         return fault
-    fix = f"start a worker there: dragoman serve FILE {shlex.quote(target.target)}; if one is slow: {fault.fix}"
+    fix = f"start a worker there: dragoman serve FILE {quote_word(target.target)}; if one is slow: {fault.fix}"
     return Diagnosis("silent", f"the broker is there, and no worker has answered at {target.where}", fix, False)
 
 
@@ -197,7 +197,7 @@ async def _used(client: Client, target: Target, record: Examination, seconds: fl
             ) from None
         except BadAnswer as error:
             fix = "the result must have the shape of the revision's schema; look at it: "
-            fix += f"dragoman tools {shlex.quote(target.target)} --trace -"
+            fix += f"dragoman tools {quote_word(target.target)} --trace -"
             raise FaultFound(Diagnosis("bad_result", f"{where}: {error}", fix)) from None
         except (ChannelError, CallTimeout) as error:
             if isinstance(error, SessionLost):

@@ -15,6 +15,7 @@ from ...jsonrpc.limits import CLIENT
 from ...net.replies import excerpt
 from ...net.sockets import reason_of
 from ...net.urls import Url
+from ...system.unix_sockets import open_unix
 from ..advice import speaks_tls, with_tls
 from ..faults import ReplyReader, diagnose_bytes, diagnose_connection, diagnose_silence, diagnose_slowness, is_whole
 from ..options import AccessOptions
@@ -106,7 +107,7 @@ def diagnose_path(url: Url) -> Diagnosis | None:
 
 async def _open(url: Url, tls: ssl.SSLContext | None) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     if url.scheme == "unix":
-        return await asyncio.open_unix_connection(url.path)
+        return await open_unix(url.path)
     return await asyncio.open_connection(url.host or "localhost", url.port, ssl=tls)
 
 

@@ -13,7 +13,6 @@ Rules, from the page client/elicitation of the specification:
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal
@@ -23,6 +22,7 @@ from msgspec import UNSET, Struct
 from rich.text import Text
 
 from ...mcp.protocol.params import ElicitRequestParams, ElicitResult
+from ...system.terminal import typed_line
 from ..exit_status import Usage
 from ..fields import Misfit, choices_of, kinds_of, resolve_schema, value_of
 from ..terminal import clean, compact, err
@@ -57,19 +57,7 @@ def has_terminal() -> bool:
 async def read_line(prompt: str) -> str | None:
     """A line from the terminal; the loop goes on meanwhile. None at the end of the input."""
     err.print(Text(prompt, style="bold"), end="", soft_wrap=True)
-    loop = asyncio.get_running_loop()
-    ready: asyncio.Future[bytes] = loop.create_future()
-    number = sys.stdin.fileno()
-
-    def read() -> None:
-        if not ready.done():
-            ready.set_result(os.read(number, 65536))
-
-    loop.add_reader(number, read)
-    try:
-        line = await ready
-    finally:
-        loop.remove_reader(number)
+    line = await typed_line()
     return line.decode(errors="replace").rstrip("\r\n") if line else None
 
 

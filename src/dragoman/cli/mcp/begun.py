@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shlex
 from contextlib import suppress
 from pathlib import Path
 from time import time
@@ -18,6 +17,7 @@ from msgspec import Struct
 
 from ...net.urls import printable, shown_target
 from ...private_files import ensure_private, open_private, state_folder, write_private
+from ...system.words import join_command
 from ..terminal import say
 
 MOST: Final = 1_000
@@ -88,7 +88,7 @@ def _remove(path: Path) -> None:
 
 
 def _digest(target: str | list[str]) -> str:
-    words = target if isinstance(target, str) else shlex.join(target)
+    words = target if isinstance(target, str) else join_command(target)
     return hashlib.sha256(words.encode("utf-8", "surrogatepass")).hexdigest()
 
 

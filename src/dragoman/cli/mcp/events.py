@@ -7,7 +7,6 @@ what else is known of it. Where to go on is said on stderr at the end.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
@@ -18,6 +17,7 @@ from rich.text import Text
 
 from ...mcp import Client
 from ...mcp.extensions.events import EventsClient, Listening, ReceivedEvent
+from ...system.words import quote_word
 from ..advice import suggest
 from ..content import EntryRow, first_line, show_detail, show_entries
 from ..exit_status import FINE, Usage
@@ -182,7 +182,7 @@ async def _follow(listening: Listening, count: int | None, output: Output) -> No
                 position = None  # from here on `listening` has it
     finally:
         if (position := position or listening.cursor) is not None:
-            say(f"go on after these: --cursor {shlex.quote(position)}", "dim")
+            say(f"go on after these: --cursor {quote_word(position)}", "dim")
 
 
 def _show_event(event: ReceivedEvent, output: Output) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shlex
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -30,6 +29,7 @@ from ...mcp.protocol.encoding import encode
 from ...mcp.protocol.params import CallToolResult, GetPromptResult
 from ...mcp.protocol.revisions import NEWEST, REVISIONS
 from ...net.urls import parse
+from ...system.words import quote_word, split_command
 from ..advice import add_advice
 from ..arguments import utf8
 from ..auth.on_demand import on_demand
@@ -100,7 +100,7 @@ def server_and_rest(words: Sequence[str], options: McpOptions) -> tuple[hosts.Ho
     if options.child is not None:
         if not options.child:
             raise Usage("there is no command after --")
-        return hosts.HostServer(shlex.split(options.child)), rest
+        return hosts.HostServer(split_command(options.child)), rest
     if not rest:
         raise MissingArgument(
             "say which server: a URL, a command in quotes or after --, a Python file, or --config NAME"
@@ -111,8 +111,8 @@ def server_and_rest(words: Sequence[str], options: McpOptions) -> tuple[hosts.Ho
 def as_written(words: Sequence[str], options: McpOptions) -> str:
     """The server as it is written on a command line, for an error that shows another one."""
     if options.config is not None:
-        return f"--config {shlex.quote(options.config)}"
-    return shlex.quote(words[0]) if options.child is None and words else "SERVER"
+        return f"--config {quote_word(options.config)}"
+    return quote_word(words[0]) if options.child is None and words else "SERVER"
 
 
 def only_server(words: Sequence[str], options: McpOptions, instead: str) -> hosts.HostServer:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from ...jsonrpc.errors import BadAnswer, MethodNotFound
 from ...mcp import Client
 from ...rpc.peer import Peer
+from ...system.words import join_command
 from ..mcp.mcp_server import McpOptions, OnNotification, server_at
 from ..options import LinkOptions, WireOptions
 from ..reach import connect_peer
@@ -28,7 +28,7 @@ async def either(
         except BadAnswer as error:
             if not isinstance(error.__cause__, MethodNotFound):  # it knows no `initialize`
                 raise
-            where = host.target if isinstance(host.target, str) else shlex.join(host.target)
+            where = host.target if isinstance(host.target, str) else join_command(host.target)
             wire = WireOptions(trace=options.trace, lenient=options.lenient)
             far = await stack.enter_async_context(connect_peer(where, LinkOptions(access=options.access), wire))
         yield far

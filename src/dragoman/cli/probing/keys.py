@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
-import termios
-import tty
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
+
+from ...system.terminal import typed_keys
 
 ARROWS: Final = {b"\x1b[A": "up", b"\x1b[B": "down", b"\x1bOA": "up", b"\x1bOB": "down"}
 
@@ -22,27 +21,15 @@ def keys() -> Iterator[asyncio.Queue[str]]:
     if not sys.stdin.isatty():
         yield pressed
         return
-    loop, number = asyncio.get_running_loop(), sys.stdin.fileno()
-    before = termios.tcgetattr(number)
 
-    def read() -> None:
-        try:
-            given = os.read(number, 1024)
-        except OSError:
-            given = b""
+    def take(given: bytes) -> None:
         if not given:  # the terminal is gone
-            loop.remove_reader(number)
             pressed.put_nowait("q")
         for key in parse_keys(given):
             pressed.put_nowait(key)
 
-    tty.setcbreak(number)
-    loop.add_reader(number, read)
-    try:
+    with typed_keys(take):
         yield pressed
-    finally:
-        loop.remove_reader(number)
-        termios.tcsetattr(number, termios.TCSADRAIN, before)
 
 
 def parse_keys(given: bytes) -> list[str]:

@@ -19,6 +19,8 @@ from msgspec import Struct
 
 from ...channel import Admitted, Denied, Guard, Handshake
 from ...serving import serve as listen
+from ...system.files import is_mine, others_may
+from ...system.sockets import UNIX
 from ..arguments import address_of
 from ..exit_status import Usage
 from ..lines import tell
@@ -47,6 +49,10 @@ def endpoint_of(text: str) -> AdminEndpoint:
         return AdminEndpoint(url, secrets.token_hex(), ("localhost", "127.0.0.1", "[::1]", name))
     if not text or "://" in text or set("?#%") & set(text):
         raise Usage(f"--admin {text}: {_WRITE}")
+    if not UNIX:
+        raise Usage(
+            f"--admin {text}: this system has no Unix sockets in Python; write an address on loopback: 127.0.0.1:9091"
+        )
     path = os.path.abspath(text.removeprefix("unix:"))  # as the URL of a socket is written elsewhere
     folder = os.path.dirname(path)
     try:
@@ -54,7 +60,7 @@ def endpoint_of(text: str) -> AdminEndpoint:
     except OSError:
         raise Usage(f"--admin {text}: there is no folder {folder}; make it with mkdir -m 700 {folder}") from None
     mode = stat.S_IMODE(found_at.st_mode)
-    if found_at.st_uid != os.geteuid() or mode & 0o077:
+    if not is_mine(found_at) or others_may(found_at):
         raise Usage(
             f"--admin {text}: others may enter {folder} (mode {mode:04o}, user {found_at.st_uid}); "
             f"it must be your own: chmod 700 {folder}"

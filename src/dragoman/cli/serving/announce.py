@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -19,6 +18,7 @@ from ...net.scheme import SCHEMES
 from ...net.urls import scheme_of
 from ...rpc.method import Method
 from ...rpc.service import Service
+from ...system.words import join_command
 from ..fields import resolve_schema
 from ..lines import is_json, is_logged, json_line, tell
 from ..options import Output
@@ -128,7 +128,7 @@ def line_to_try(service: Service, url: str) -> str:
     lines = [_words(method) for method in service.methods.values()]
     plain = [words for words in lines if words is not None and len(words) > 1]
     words = next(iter(plain or [words for words in lines if words is not None]), ["rpc.discover"])
-    return shlex.join(["dragoman", "call", url, *words])
+    return join_command(["dragoman", "call", url, *words])
 
 
 def tool_to_try(tools: Sequence[Mapping[str, Any]], url: str) -> str:
@@ -139,8 +139,8 @@ def tool_to_try(tools: Sequence[Mapping[str, Any]], url: str) -> str:
         needed = {name: sample(resolve_schema(properties.get(name), schema)) for name in schema.get("required", [])}
         if None not in needed.values():
             words = [f"{name}={value.strip(chr(34)) if value else value}" for name, value in needed.items()]
-            return shlex.join(["dragoman", "tool", url, tool["name"], *words])
-    return shlex.join(["dragoman", "tools", url])
+            return join_command(["dragoman", "tool", url, tool["name"], *words])
+    return join_command(["dragoman", "tools", url])
 
 
 def _words(method: Method) -> list[str] | None:

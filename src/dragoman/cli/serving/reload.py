@@ -26,6 +26,8 @@ from typing import Final
 
 from ...jsonrpc.errors import installing
 from ...net.activation import activation
+from ...system.processes import companion_options, pass_signal
+from ...system.signals import HANGUP, TERMINATE
 from ..exit_status import Usage
 from ..lines import tell
 
@@ -43,9 +45,10 @@ def watch(folder: Path) -> int:
     if activation().untaken:
         raise Usage("--reload takes no sockets from a service manager; --workers 1 --reload does")
     child = _Child()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, TERMINATE):
         signal.signal(number, child.forward_signal)
-    signal.signal(signal.SIGHUP, child.hangup)
+    if HANGUP is not None:
+        signal.signal(HANGUP, child.hangup)
     child.start()
     tell(f"watching {folder}", "info")
     while not child.over.is_set():
@@ -101,7 +104,7 @@ class _Child:
     def drain(self) -> None:
         """Have the child drain, and wait for its end."""
         self._draining = True
-        self._send(signal.SIGTERM)
+        self._send(TERMINATE)
         self.wait()
 
     def wait(self) -> int:
@@ -113,7 +116,7 @@ class _Child:
 
     def _send(self, number: int) -> None:
         if self._process is not None and self._process.poll() is None:
-            self._process.send_signal(number)
+            pass_signal(self._process, number)
 
 
 def changes(folder: Path) -> AsyncIterator[str]:
@@ -147,5 +150,7 @@ def _start() -> subprocess.Popen[bytes]:
     It writes no bytecode: Python finds stale bytecode by seconds and size, and an editor can save twice in a second.
     """
     return subprocess.Popen(
-        [sys.executable, "-B", "-m", "dragoman", *sys.argv[1:]], env={**os.environ, VARIABLE: "1"}, process_group=0
+        [sys.executable, "-B", "-m", "dragoman", *sys.argv[1:]],
+        env={**os.environ, VARIABLE: "1"},
+        **companion_options(),
     )

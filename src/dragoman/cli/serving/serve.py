@@ -34,6 +34,7 @@ from ...rpc.service import Service
 from ...rpc.tracing import json_lines
 from ...serving import Serving
 from ...serving import serve as listen
+from ...system.signals import HANGUP, TERMINATE, on_signal
 from ...telemetry.metrics import Metrics
 from ...transports.stream.stdio import keep
 from ...workers.worker import VARIABLE
@@ -292,7 +293,10 @@ async def _serve(
             job = serving.employment
             if job is None:
                 activation().warn()
-                asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, rereading.of_server)
+                if HANGUP is not None:
+                    on_signal(asyncio.get_running_loop(), HANGUP, rereading.of_server)
+                elif options.config is not None or options.tls_cert is not None:
+                    tell("there is no SIGHUP on Windows: start again to have the certificate and --config read", "info")
             if not options.quiet and (job is None or job.announce):
                 pid = os.getpid() if job is None else job.supervisor
                 announce(served, serving.urls, on_stdio=on_stdio, output=output, pages=serving.pages, pid=pid)
@@ -344,6 +348,6 @@ def _stop_on_signals() -> asyncio.Event:
         stop.set()
         tell("draining: calls in flight may end, new ones are refused (a second signal ends at once)", "warning")
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, on, number)
+    for number in (signal.SIGINT, TERMINATE):
+        on_signal(loop, number, partial(on, number))
     return stop

@@ -28,6 +28,7 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
+from ...system.watching import add_reader, add_writer, remove_reader, remove_writer
 from .messages import MqttMessage, PackedProperties, properties
 
 log: logging.Logger = logging.getLogger("dragoman.wire")
@@ -179,7 +180,7 @@ class MqttLink:
         if sock is None:
             raise ConnectionError("the broker closed at once")
         cast(socket.socket, sock).setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._loop.add_reader(sock, self._read)
+        add_reader(self._loop, cast(socket.socket, sock), self._read)
         self._flush_soon()
         self._tick()
 
@@ -411,15 +412,15 @@ class MqttLink:
         sock = cast(socket.socket, self._client.socket())
         if self._client.want_write() and not self._writing:
             self._writing = True
-            self._loop.add_writer(sock, self.flush)
+            add_writer(self._loop, sock, self.flush)
         elif self._writing and not self._client.want_write():
             self._writing = False
-            self._loop.remove_writer(sock)
+            remove_writer(self._loop, sock)
 
     def _stop_watching(self, client: Any, _: Any, sock: Any) -> None:
         if self.dialled and sock.fileno() >= 0:
-            self._loop.remove_reader(sock)
-            self._loop.remove_writer(sock)
+            remove_reader(self._loop, sock)
+            remove_writer(self._loop, sock)
 
 
 def _client(endpoint: MqttEndpoint) -> paho.Client:

@@ -21,6 +21,7 @@ from itertools import count
 from typing import Any, BinaryIO, Final
 
 from ...jsonrpc.errors import LocalError
+from ...system.processes import die
 from .frames import (
     AnswerFrame,
     BegunFrame,
@@ -165,12 +166,3 @@ class ToParent(logging.Handler):
             sys.stderr.write(f"{self.format(record)}\n")
         except Exception:
             self.handleError(record)
-
-
-def die() -> None:
-    """End this process at once, and on POSIX those that it has started, if they are still in its group."""
-    if sys.platform != "win32" and os.getpgrp() == os.getpid():
-        import signal  # noqa: PLC0415  (SIGKILL is not on Windows)
-
-        os.killpg(0, signal.SIGKILL)
-    os._exit(1)

@@ -16,7 +16,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import signal
 import subprocess
 import sys
 from collections import deque
@@ -31,7 +30,8 @@ from ...jsonrpc.call_limit import busy
 from ...jsonrpc.errors import CallRefused, InternalError, LocalError, too_large
 from ...jsonrpc.limits import MIB
 from ...jsonrpc.options import TIME, check_struct, rules_of, whole
-from ...net.commands import describe_end
+from ...system.limits import cores
+from ...system.processes import ProcessGroup, describe_status, group_options
 from ..context import Done
 from ..context_members import reach
 from .frames import (
@@ -103,13 +103,6 @@ REDUCERS: Final[Reducers] = {Identity: _without_credential}
 """How values are sent to children that are not sent as they are."""
 
 
-def cores() -> int:
-    """Return how many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def command() -> list[str]:
     """Return the command that starts a child: this interpreter, with its flags and import path."""
     flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # as multiprocessing does
@@ -138,6 +131,8 @@ class ChildProcess(asyncio.SubprocessProtocol):
         self._paused = False
         self.pid: int = 0
         """Its process id."""
+        self.group: ProcessGroup | None = None
+        """It and those that it has started, once it is started."""
         self.status: int | None = None
         """Its exit status, once it is gone."""
         self.gone: asyncio.Future[None] = self._loop.create_future()
@@ -159,6 +154,7 @@ class ChildProcess(asyncio.SubprocessProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.SubprocessTransport", transport)  # uvloop's is of no such class
         self.pid = self._transport.get_pid()
+        self.group = ProcessGroup(self.pid)
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         """Take bytes from the child."""
@@ -193,6 +189,8 @@ class ChildProcess(asyncio.SubprocessProtocol):
     def process_exited(self) -> None:
         """Note that the process is gone."""
         self.stop_timer()
+        if self.group is not None:
+            self.group.close()
         self.status = self._transport.get_returncode()
         self.gone.set_result(None)
         if self._over:
@@ -307,18 +305,18 @@ class ChildProcess(asyncio.SubprocessProtocol):
 
     def how(self) -> str:
         """Return how it ended, for the log."""
-        return "closed its pipe" if self.status is None else describe_end(self.status)
+        return "closed its pipe" if self.status is None else describe_status(self.status)
 
     def kill(self) -> None:
-        """Kill it now, and on POSIX those that it has started, if they are still in its group."""
+        """Kill it now, and those that it has started and that are still in its group."""
         self.stop_timer()
         self._over = True
         if not self.gone.done():
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                if sys.platform == "win32":
+                if self.group is None:
                     self._transport.kill()
                 else:
-                    os.killpg(self.pid, signal.SIGKILL)
+                    self.group.kill()
         if not self._pipe(0).is_closing():
             self._pipe(0).abort()
         self._pipe(1).close()
@@ -431,12 +429,9 @@ class ProcessPool:
 
     async def _start(self) -> ChildProcess:
         child = ChildProcess(self.limits, self._gone)
-        options: dict[str, Any] = {"start_new_session": True}  # Ctrl-C at a terminal is for the parent alone
-        if sys.platform == "win32":
-            options = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
         try:
             await asyncio.get_running_loop().subprocess_exec(
-                lambda: child, *command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=None, **options
+                lambda: child, *command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=None, **group_options()
             )
         except BaseException:
             if child.has_slot and not child.gone.done():  # else it has left it itself

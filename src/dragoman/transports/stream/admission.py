@@ -16,8 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
-import struct
 import time
 from collections.abc import Callable
 from functools import partial
@@ -30,6 +28,7 @@ from ...net.guarding import EXPIRED, certificate_of, decide, denial_error
 from ...net.reconnect import BackgroundTasks
 from ...net.urls import printable
 from ...observer import Rejection
+from ...system.sockets import peer_process
 from .channel import StreamChannel
 
 log: logging.Logger = logging.getLogger("dragoman.wire")
@@ -149,9 +148,5 @@ class Admissions:
 
 def _credentials(transport: asyncio.Transport) -> UnixCredentials | None:
     """Return the process at the far end; None where the system does not name it."""
-    option = getattr(socket, "SO_PEERCRED", None)
-    if option is None:
-        return None
-    kept = struct.Struct("iII")  # struct ucred of unix(7)
-    found = transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, option, kept.size)
-    return UnixCredentials(*kept.unpack(found))
+    found = peer_process(transport.get_extra_info("socket"))
+    return None if found is None else UnixCredentials(*found)

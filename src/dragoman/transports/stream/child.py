@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
-import signal
 import subprocess
-import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 
 from ...channel import Broken, Caller, Channel, ChannelError, Ended, EndedUnread, Options
 from ...jsonrpc.errors import LocalError
 from ...jsonrpc.framing import framing
-from ...net.commands import cause_of, command_name, describe_end
+from ...net.commands import cause_of, command_name
 from ...net.environment import child_environment
 from ...net.sockets import in_words
 from ...net.urls import printable
 from ...repeats import Repeats
+from ...system.pipes import PipeInput, own_copy
+from ...system.processes import ProcessGroup, describe_status, group_options, watch_exit
+from ...system.programs import UnsafeArgument, runnable
 from .channel import StreamChannel
 from .pipe import Pipe
 
@@ -27,7 +27,7 @@ log: logging.Logger = logging.getLogger("dragoman.child")
 repeats: Repeats = Repeats(log)
 
 _PATIENCE = 2.0
-"""Seconds between closing the input, SIGTERM and SIGKILL."""
+"""Seconds between closing the input, SIGTERM and SIGKILL (on Windows Ctrl-Break and the end of the job)."""
 _GRACE = 0.5
 """Seconds for a child that closed a pipe to exit, so that its status is known."""
 _GROUP = 0.02
@@ -46,22 +46,26 @@ async def start(command: Sequence[str], options: Options) -> Channel:
     """Start a command and talk to its standard input and output. LocalError when it cannot be started."""
     words = command_name(command)
     wire = framing(options.framing or "newline", options.limits)
+    env = child_environment(options.env, options.env_inherit)
     try:
+        arguments, how = runnable(command, env, options.cwd)
         process = subprocess.Popen(  # noqa: ASYNC220  # it takes a millisecond, and lets us watch the process ourselves
-            list(command),
+            arguments,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             bufsize=0,
             cwd=options.cwd,
-            env=child_environment(options.env, options.env_inherit),
-            start_new_session=True,
+            env=env,
+            **group_options(),
+            **how,
         )
+        group = ProcessGroup(process.pid)
     except (OSError, ValueError) as fault:
         raise LocalError(f"Cannot start {words}: {_why_not(command[0], options.cwd, fault)}") from fault
     caller = Caller(scheme="stdio", remote=f"{words} (process {process.pid})")
     channel = StreamChannel(wire, options.limits, caller)
-    Child(process, channel, words, options.stderr)
+    Child(process, group, channel, words, options.stderr)
     return channel
 
 
@@ -73,6 +77,8 @@ def _why_not(program: str, folder: str | None, fault: Exception) -> str:
     if isinstance(fault, PermissionError):
         python = f"; start a Python file by its interpreter: python {printable(program)}"
         return f"{printable(program)!r} may not be run{python if program.endswith('.py') else ''}"
+    if isinstance(fault, UnsafeArgument):
+        return str(fault)
     return in_words(fault)
 
 
@@ -80,24 +86,30 @@ class Child:
     """A running command: watches its exit, reads its standard error, ends it. The `PipeOwner` of its channel's pipe."""
 
     def __init__(
-        self, process: subprocess.Popen[bytes], channel: StreamChannel, words: str, stderr: Callable[[str], None] | None
+        self,
+        process: subprocess.Popen[bytes],
+        group: ProcessGroup,
+        channel: StreamChannel,
+        words: str,
+        stderr: Callable[[str], None] | None,
     ) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
         self._loop = asyncio.get_running_loop()
         self._process = process
+        self._group = group
         self._words = words
-        self._errors = _Lines(_own_copy(process.stderr.fileno()), words, stderr)
+        self._errors = _Lines(own_copy(process.stderr.fileno()), words, stderr)
         self._why: ChannelError | None = None  # reported instead of the exit status
         self._exited = False
         self._ending = False  # by us
         self._done = False  # nothing of it is left, and its number may be another's
         self._timer: asyncio.TimerHandle | None = None
-        self._pipe = Pipe(channel, self, _own_copy(process.stdout.fileno()), _own_copy(process.stdin.fileno()))
+        self._pipe = Pipe(channel, self, own_copy(process.stdout.fileno()), own_copy(process.stdin.fileno()))
         for stream in (process.stdin, process.stdout, process.stderr):
             stream.close()
-        self._watch_exit()
+        watch_exit(self._loop, process, self._exit)
         self._pipe.start()
 
     # -- PipeOwner --
@@ -126,14 +138,16 @@ class Child:
         if self._done:
             return
         self._ending = True
-        self._signal(signal.SIGTERM)
-        self._after(_PATIENCE, self._kill)
+        if self._group.terminate():
+            self._after(_PATIENCE, self._kill)
+        else:
+            self._kill()
 
     def _kill(self) -> None:
         if self._done:
             return
         self._ending = True
-        self._signal(signal.SIGKILL)
+        self._group.kill()
         if self._exited:  # what is left cannot refuse, and is reaped by init
             self._over()
 
@@ -146,43 +160,13 @@ class Child:
             self._timer.cancel()
             self._timer = None
 
-    def _signal(self, number: signal.Signals) -> bool:
-        """Signal the whole group; False when no process is left in it."""
-        try:
-            os.killpg(self._process.pid, number)
-        except OSError:
-            return False
-        return True
-
     # -- its exit --
-
-    def _watch_exit(self) -> None:
-        try:
-            watch = os.pidfd_open(self._process.pid)
-        except (AttributeError, OSError):
-            loop = self._loop
-
-            def wait() -> None:
-                with contextlib.suppress(OSError):
-                    os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
-                with contextlib.suppress(RuntimeError):  # the loop is closed
-                    loop.call_soon_threadsafe(self._exit)
-
-            threading.Thread(target=wait, name=f"dragoman waits for process {self._process.pid}", daemon=True).start()
-            return
-
-        def ready() -> None:
-            self._loop.remove_reader(watch)
-            os.close(watch)
-            self._exit()
-
-        self._loop.add_reader(watch, ready)
 
     def _exit(self) -> None:
         """The child has ended, and is not reaped yet, so that its process group cannot be another's."""
         unread = self._pipe.unread()
         if not self._ending:
-            self._signal(signal.SIGKILL)
+            self._group.kill()
         status = self._process.wait()
         self._pipe.read_now(whole=status == 0)
         self._errors.read_now()
@@ -196,12 +180,10 @@ class Child:
 
     def _await_group(self) -> None:
         """Wait for the rest of the group, until the timer kills it."""
-        try:
-            os.killpg(self._process.pid, 0)
-        except OSError:
-            self._over()
-        else:
+        if self._group.remains:
             self._loop.call_later(_GROUP, self._await_group_again)
+        else:
+            self._over()
 
     def _await_group_again(self) -> None:
         if self._timer is not None:
@@ -211,6 +193,7 @@ class Child:
         self._done = True
         self._stop_timer()
         self._errors.close()
+        self._group.close()
         self._pipe.over(self._why)
 
     def _farewell(self, status: int) -> str:
@@ -218,64 +201,41 @@ class Child:
         cause = cause_of(lines) if status != 0 else ""
         last = " / ".join(line for line in lines[-_LAST_WORDS:] if line not in cause)
         why = f": {cause}" if cause else ""
-        return f"{self._words} {describe_end(status)}{why}" + (
+        return f"{self._words} {describe_status(status)}{why}" + (
             f"; its last words: {printable(last, 600)}" if last else ""
         )
-
-
-def _own_copy(fd: int) -> int:
-    """Return a copy of a descriptor that belongs to us and does not block."""
-    copy = os.dup(fd)
-    os.set_blocking(copy, False)
-    return copy
 
 
 class _Lines:
     """Reads a child's standard error, a line at a time."""
 
-    __slots__ = ("_fd", "_held", "_loop", "_name", "_take", "last")
+    __slots__ = ("_held", "_input", "_name", "_take", "last")
 
     def __init__(self, fd: int, name: str, take: Callable[[str], None] | None) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._fd: int | None = fd
+        self._input = PipeInput(fd, self._read, lambda: None)
         self._name = name
         self._take = take
         self._held = bytearray()
         self.last: deque[str] = deque(maxlen=_KEPT)
-        self._loop.add_reader(fd, self._read)
+        self._input.resume()
 
     def read_now(self) -> None:
         """Read what has been written, without waiting."""
-        for _ in range(64):  # a grandchild may write without end
-            if not self._read():
-                break
+        self._input.read_now()
         if self._held:
             self._line(bytes(self._held))
             self._held.clear()
 
     def close(self) -> None:
         """Read no more."""
-        if self._fd is not None:
-            self._loop.remove_reader(self._fd)
-            os.close(self._fd)
-            self._fd = None
+        self._input.close()
 
-    def _read(self) -> bool:
-        if self._fd is None:
-            return False
-        try:
-            data = os.read(self._fd, 64 * 1024)
-        except OSError:
-            return False
-        if not data:
-            self.close()
-            return False
+    def _read(self, data: bytes) -> None:
         *lines, rest = data.split(b"\n")
         for line in lines:
             self._line(bytes(self._held) + line)
             self._held.clear()
         self._held += rest[: max(0, _LINE - len(self._held))]
-        return True
 
     def _line(self, raw: bytes) -> None:
         text = raw[:_LINE].decode("utf-8", "backslashreplace").rstrip("\r")

@@ -35,6 +35,7 @@ from ...net.sockets import (
 )
 from ...net.urls import Url, parse, printable
 from ...observer import Rejection
+from ...system.unix_sockets import connect_unix
 from ..partial import PartialMessages
 from .admission import Admissions
 from .channel import StreamChannel, StreamWire
@@ -57,7 +58,7 @@ async def dial(url: str, options: Options) -> Channel:
     try:
         async with asyncio.timeout(limits.call_timeout):
             if where.scheme == "unix":
-                await asyncio.get_running_loop().create_unix_connection(lambda: channel, where.path)
+                await connect_unix(lambda: channel, where.path)
             else:
                 await open_connection(lambda: channel, where, options.client_tls)
     except (OSError, UnicodeError) as fault:

@@ -31,10 +31,12 @@ from ...jsonrpc.errors import LocalError
 from ...jsonrpc.framing import framing
 from ...net.sockets import in_words, sole_service
 from ...net.urls import Url, parse
+from ...system.pipes import get_blocking, own_standard, set_blocking
+from ...system.processes import ParentWatch
 from .channel import StreamChannel
 from .child import start
 from .listener import framing_name
-from .pipe import Pipe, watchable
+from .pipe import Pipe
 
 __all__ = ["dial", "keep", "listen", "start"]
 
@@ -50,7 +52,7 @@ class _Kept:
             raise LocalError("stdio: this process has no standard input or no standard output")
         with contextlib.suppress(OSError, ValueError, AttributeError):
             sys.stdout.flush()
-        self._blocking = [os.get_blocking(0), os.get_blocking(1)]
+        self._blocking = [get_blocking(0), get_blocking(1)]
         self.fds = [os.dup(0), os.dup(1)]
         self._stdout: TextIO | Any = sys.stdout
         nothing = os.open(os.devnull, os.O_RDWR)
@@ -71,7 +73,7 @@ class _Kept:
         if sys.stdout is sys.stderr:
             sys.stdout = self._stdout
         for number, (fd, blocking) in enumerate(zip(self.fds, self._blocking, strict=True)):
-            os.set_blocking(fd, blocking)
+            set_blocking(fd, blocking)
             os.dup2(fd, number)
             os.close(fd)
 
@@ -108,15 +110,15 @@ class _Own:
             raise LocalError("stdio: is taken already: a process has one standard input and one standard output")
         self._let_go = keep()
         reads, writes = _kept[0].fds
-        self.pipe = Pipe(channel, self, _private(reads, os.O_RDONLY), _private(writes, os.O_WRONLY))
+        self.pipe = Pipe(channel, self, own_standard(reads, writes=False), own_standard(writes, writes=True))
         _Own.taken = True
-        self._parent = os.getppid()
+        self._parent = ParentWatch()
         self._loop = asyncio.get_running_loop()
         self._look = self._loop.call_later(_PARENT, self._look_at_parent)
         self.pipe.start()
 
     def _look_at_parent(self) -> None:
-        if os.getppid() == self._parent:
+        if self._parent.lives:
             self._look = self._loop.call_later(_PARENT, self._look_at_parent)
         else:
             self.pipe.end_input()
@@ -137,27 +139,12 @@ class _Own:
 
     def _over(self, why: Exception | None = None) -> None:
         self._look.cancel()
+        self._parent.close()
         self.pipe.over(why, self._give_back)
 
     def _give_back(self) -> None:
         self._let_go()
         _Own.taken = False
-
-
-def _private(fd: int, mode: int) -> int:
-    """Return a descriptor of the same file for the wire alone, which does not block where it can be watched.
-
-    Whether a descriptor blocks is shared with every process that has inherited it, such as the shell that waits
-    behind a terminal. So a pipe or a terminal is opened once more, where the system lets us.
-    """
-    if not watchable(fd):
-        return os.dup(fd)
-    try:
-        return os.open(f"/proc/self/fd/{fd}", mode | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    except OSError:  # a socket, another system, or not ours to open
-        copy = os.dup(fd)
-        os.set_blocking(copy, False)
-        return copy
 
 
 def _take(url: str, options: Options) -> StreamChannel:

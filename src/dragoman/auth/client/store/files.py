@@ -9,15 +9,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import logging
 import os
-import stat
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from ....private_files import state_folder
+from ....system.files import (
+    NO_FOLLOW,
+    PRIVATE_RIGHTS,
+    deny_others,
+    is_mine,
+    is_private,
+    others_may,
+    replace,
+    sync_folder,
+)
+from ....system.files import lock as lock_file
 from .contract import ENTRY_SIZE, LOCK_WAIT, EntryKey, Stored, TokenStoreError
 from .locking import acquire
 from .sealing import KEYRING_WAIT, KeyringAway, Unreadable, is_sealed, keyring_key, name, seal, unavailable, unseal
@@ -32,13 +42,12 @@ SHORT_WAIT = 30.0
 
 
 def default_folder() -> Path:
-    """Return `dragoman/tokens` in the user's folder for state (XDG_STATE_HOME, else ~/.local/state). Raises
-    TokenStoreError where the user has no home."""
+    """Return the folder `tokens` in the user's folder for state (`private_files.state_folder`). Raises TokenStoreError
+    where the user has no home."""
     try:
-        base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+        return state_folder("tokens")
     except RuntimeError:
         raise TokenStoreError("this user has no home folder: name one for tokens, FileStore(folder)") from None
-    return Path(base) / "dragoman" / "tokens"
 
 
 class FileStore:
@@ -110,7 +119,7 @@ class FileStore:
         await self._key()
         if self._secret is not None:
             return f"in {self.folder}, sealed with a key of the operating system's keyring"
-        return f"in {self.folder}, in files that only you can read, not sealed: {self._away}"
+        return f"in {self.folder}, {PRIVATE_RIGHTS}, not sealed: {self._away}"
 
     # -- sealing ----------------------------------------------------------------------------------
 
@@ -144,21 +153,20 @@ class FileStore:
         with _as_store_error("open"):
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             found = os.stat(self.folder)
-            if found.st_uid != os.geteuid():
+            if not is_mine(found):
                 raise TokenStoreError(f"{self.folder} belongs to another user: name a folder of yours")
-            if stat.S_IMODE(found.st_mode) & 0o077:
+            if others_may(found):
                 os.chmod(self.folder, 0o700)
         return self.folder
 
     def _content(self, named: str) -> bytes | None:
         with _as_store_error("read"):
             try:
-                file = os.open(self._ensure_folder() / f"{named}.token", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+                file = os.open(self._ensure_folder() / f"{named}.token", os.O_RDONLY | NO_FOLLOW)
             except FileNotFoundError:
                 return None
             with open(file, "rb") as stream:
-                found = os.fstat(stream.fileno())
-                if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+                if not is_private(os.fstat(stream.fileno())):
                     raise TokenStoreError(
                         f"{self.folder / named}.token could be read or changed by others: remove it and log in again"
                     )
@@ -168,36 +176,28 @@ class FileStore:
         """Write a new file and rename it. The caller holds the lock of this name, so nobody else writes that file."""
         beside = self.folder / f"{named}.new"
         with _as_store_error("write"):
-            file = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            file = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | NO_FOLLOW, 0o600)
             try:
                 with open(file, "wb") as stream:
-                    os.fchmod(stream.fileno(), 0o600)  # with any umask
+                    deny_others(stream.fileno())  # with any umask
                     stream.write(content)
                     stream.flush()
                     os.fsync(stream.fileno())
-                os.replace(beside, self.folder / f"{named}.token")
+                replace(beside, self.folder / f"{named}.token")
             except BaseException:
                 with contextlib.suppress(OSError):
                     os.unlink(beside)
                 raise
-            folder = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(folder)  # the new name, too, is on the disk
-            finally:
-                os.close(folder)
+            sync_folder(self.folder)  # the new name, too, is on the disk
 
     @asynccontextmanager
     async def _hold(self, file: str, wait: float, held: Callable[[], object] | None = None) -> AsyncIterator[None]:
         with _as_store_error("lock"):
-            lock = os.open(self._ensure_folder() / file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            lock = os.open(self._ensure_folder() / file, os.O_RDWR | os.O_CREAT | NO_FOLLOW, 0o600)
 
         def attempt() -> bool:
             with _as_store_error("lock"):
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    return False
-                return True
+                return lock_file(lock)
 
         try:
             await acquire(attempt, wait, f"the lock {self.folder / file}", held)

@@ -1,0 +1,117 @@
+"""Files that are their user's alone, and locks on files.
+
+On Windows the bits of a mode say nothing about who may read a file: rights are inherited from the folder. Below a
+user's profile those are the user's own, administrators' and the system's, so nothing is checked or changed there.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+OTHERS: Final = 0o077
+"""The bits of a mode that are other users' rights."""
+
+if sys.platform == "win32":
+    import msvcrt
+
+    PRIVATE_RIGHTS: Final = "with the rights of that folder (below your profile: you, administrators and the system)"
+    """Who may read a private file, in words."""
+    NO_FOLLOW: Final = os.O_BINARY | os.O_NOINHERIT
+    """Flags of `os.open`, for a file that is not followed through a link and not inherited."""
+    _BUSY: Final = 1.0
+    """Seconds for a reader to close a file that is to be replaced."""
+
+    def is_mine(state: os.stat_result) -> bool:
+        """Return whether a file is this user's, as far as the system says so here."""
+        return True
+
+    def others_may(state: os.stat_result) -> bool:
+        """Return whether others have rights to a file, as far as the system says so here."""
+        return False
+
+    def deny_others(file: int) -> None:
+        """Take away the rights of others to an open file, where files have such rights of their own."""
+
+    def lock(file: int) -> bool:
+        """Lock an open file until it is closed; False where another has it. Raises OSError."""
+        os.lseek(file, 0, os.SEEK_SET)
+        try:
+            msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
+        except PermissionError:
+            return False
+        return True
+
+    def replace(new: Path, old: Path) -> None:
+        """Give a file another's name. Waits a moment for a program that reads the other just then. Raises OSError."""
+        until = time.monotonic() + _BUSY
+        while True:
+            try:
+                os.replace(new, old)
+            except PermissionError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.005)
+            else:
+                return
+
+    def sync_folder(folder: Path) -> None:
+        """Do nothing: the system keeps a renaming in its journal."""
+
+    def state_home() -> Path:
+        """Return the user's folder for state. Raises RuntimeError where the user has no home."""
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+
+else:
+    import fcntl
+
+    PRIVATE_RIGHTS: Final = "in files that only you can read"
+    """Who may read a private file, in words."""
+    NO_FOLLOW: Final = os.O_NOFOLLOW | os.O_CLOEXEC
+    """Flags of `os.open`, for a file that is not followed through a link and not inherited."""
+
+    def is_mine(state: os.stat_result) -> bool:
+        """Return whether a file is this user's."""
+        return state.st_uid == os.geteuid()
+
+    def others_may(state: os.stat_result) -> bool:
+        """Return whether others have rights to a file."""
+        return bool(state.st_mode & OTHERS)
+
+    def deny_others(file: int) -> None:
+        """Take away the rights of others to an open file. Raises OSError."""
+        os.fchmod(file, 0o600)
+
+    def lock(file: int) -> bool:
+        """Lock an open file until it is closed; False where another has it. Raises OSError."""
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def replace(new: Path, old: Path) -> None:
+        """Give a file another's name. Raises OSError."""
+        os.replace(new, old)
+
+    def sync_folder(folder: Path) -> None:
+        """Have the names of files in a folder on the disk. Raises OSError."""
+        opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(opened)
+        finally:
+            os.close(opened)
+
+    def state_home() -> Path:
+        """Return the user's folder for state: XDG_STATE_HOME, else ~/.local/state. Raises RuntimeError where the user
+        has no home."""
+        return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+
+
+def is_private(state: os.stat_result) -> bool:
+    """Return whether it is a regular file of this user's to which others have no rights."""
+    return stat.S_ISREG(state.st_mode) and is_mine(state) and not others_may(state)
