@@ -11,7 +11,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test test-all test-random soak lint lint-style lint-types lint-symbols docs screens coverage \
+.PHONY: help demo test test-all test-random test-windows soak lint lint-style lint-types lint-symbols docs screens coverage \
 	coverage-check bench fuzz chaos release clean
 
 help:  ## these lines
@@ -49,6 +49,10 @@ test-random: $(READY)  ## every test but those of ALONE in one random order; SEE
 
 SEED ?= $(shell date +%s)
 
+WINDOWS ?= ../shared/windows.sh
+test-windows: $(READY)  ## the tests on a CPython for Windows, where one can be had
+	$(BIN)/python -m tests.on_windows $(WINDOWS) $(ARGS)
+
 lint: lint-style lint-types lint-symbols  ## ruff, import-linter, mypy, and whether every checker reads the public types alike
 
 lint-style: $(READY)
@@ -58,6 +62,7 @@ lint-style: $(READY)
 
 lint-types: $(READY)
 	$(BIN)/mypy
+	$(BIN)/mypy --platform win32 --cache-dir .mypy_cache/win32 src
 
 lint-symbols: $(READY)
 	$(BIN)/python -m tests.typing.completeness

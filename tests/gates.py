@@ -6,12 +6,12 @@ import socket
 
 
 class Gate:
-    """Closed until `close`, which opens it. A program waits by `socket.create_connection(("127.0.0.1", int(name)))` and
+    """Closed until `close`, which opens it. A program waits by a connection to the address `name`, HOST:PORT, and
     a read, which ends when nobody listens any more."""
 
     def __init__(self) -> None:
         self._listening = socket.create_server(("127.0.0.1", 0), backlog=128)
-        self.name: str = str(self._listening.getsockname()[1])
+        self.name: str = f"127.0.0.1:{self._listening.getsockname()[1]}"
 
     def close(self) -> None:
         """Let them go on: connections that nobody has accepted end."""

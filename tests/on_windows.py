@@ -1,4 +1,6 @@
-"""What the tests leave out on Windows, each by name and reason: the one table of it (`make test-windows`).
+"""The tests on Windows (`make test-windows`), and the one table of what they leave out there, by name and reason.
+
+python -m tests.on_windows SCRIPT [PATH ...]     run them by a script that runs a command of Python on Windows
 
 A row is a file, or a file and the beginning of a test's name. What does not exist there has a reason that begins with
 "not there"; what the stand-in for Windows of this project's machine lacks begins with "Wine" and names the call.
@@ -6,7 +8,8 @@ A row is a file, or a file and the beginning of a test's name. What does not exi
 
 from __future__ import annotations
 
-from fnmatch import fnmatch
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -23,6 +26,12 @@ ACTIVATION = "not there: sockets of a service manager"
 WORKERS = "not there: workers"
 LIMITS = "not there: limits of a process (setrlimit)"
 PROC = "not there: /proc"
+CLOCK = "not there: a monotonic clock finer than 16 ms"
+UNSENT = "not there: how many bytes the system has not sent"
+STREAMS = "not there: sockets as standard input and output"
+HIDDEN = "Wine: CreateProcess with CREATE_NO_WINDOW, whose console keeps the pipes that the program closes"
+"""p = Popen([python, "-c", "import os, sys; os.close(1); sys.stdin.read()"], stdin=PIPE, stdout=PIPE, creationflags=F);
+p.stdout.read() returns with F = 0, and does not with F = CREATE_NO_WINDOW."""
 
 SKIPPED: dict[str, str] = {
     "tests/cli/test_activation.py": ACTIVATION,
@@ -31,13 +40,33 @@ SKIPPED: dict[str, str] = {
     "tests/cli/test_terminal.py": TERMINAL,
     "tests/cli/test_top.py": TERMINAL,
     "tests/cli/test_large_blocks.py": LIMITS,
+    "tests/net/test_environment.py": "not there: variables of POSIX; tests/system/test_windows.py has those of Windows",
+    "tests/net/test_reconnect.py::test_a_connection_is_made_again_and_each_step_is_reported": CLOCK,
+    "tests/net/test_sending.py::test_who_reads_too_slowly_is_noticed": UNSENT,
+    "tests/net/test_urls.py::test_what_is_neither_url_nor_command": SHELL,
+    "tests/transports/stream/test_channel.py::test_permissions_hold": UNIX,
+    "tests/transports/stream/test_channel.py::test_a_stale_socket_is_replaced_and_a_live_one_is_not": UNIX,
+    "tests/transports/stream/test_channel.py::test_what_is_not_a_socket_is_never_removed": UNIX,
+    "tests/transports/stream/test_channel.py::test_only_our_own_file_is_removed": UNIX,
+    "tests/transports/stream/test_channel.py::test_a_relative_path_is_found_again_after_a_change_of_folder": UNIX,
+    "tests/transports/stream/test_channel.py::test_a_door_that_cannot_be_opened_is_one_sentence[url3": UNIX,
+    "tests/transports/stream/test_stdio.py::test_kill_9": SIGNALS,
+    "tests/transports/stream/test_stdio.py::test_sigterm_comes_before_sigkill": SIGNALS,
+    "tests/transports/stream/test_stdio.py::test_a_signal_without_a_name": SIGNALS,
+    "tests/transports/stream/test_stdio.py::test_without_pidfd_a_thread_waits": PROC,
+    "tests/transports/stream/test_stdio.py::test_a_socket_for_both": STREAMS,
+    "tests/transports/stream/test_stdio.py::test_blocking_is_as_before_afterwards": STREAMS,
+    "tests/transports/stream/test_stdio.py::test_a_terminal_and_it_is_left_as_it_was": TERMINAL,
+    "tests/transports/stream/test_stdio.py::test_no_standard_input": SHELL,
+    "tests/transports/stream/test_stdio.py::test_a_child_that_closes_its_output_has_finished": HIDDEN,
+    "tests/transports/stream/test_stdio.py::test_a_child_that_closes_its_input_is_broken": HIDDEN,
 }
 
 
 def left_out(node: str) -> str:
     """The reason for which a test or file is left out; "" if it is not."""
     for row, why in SKIPPED.items():
-        if node == row or node.startswith(f"{row}::") or fnmatch(node, f"{row}*" if "::" in row else row):
+        if node == row or node.startswith((f"{row}::", f"{row}[", f"{row}-")):
             return why
     return ""
 
@@ -58,3 +87,40 @@ def mark(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason=why))
         elif "[" in item.nodeid and "unix" in item.nodeid.partition("[")[2]:
             item.add_marker(pytest.mark.skip(reason=UNIX))
+
+
+ROOMS = (
+    "tests/jsonrpc",
+    "tests/system",
+    "tests/transports/stream",
+    "tests/net",
+    "tests/transports",
+    "tests/store",
+    "tests/rpc",
+    "tests/auth",
+    "tests/mcp",
+    "tests/cli",
+)
+"""Each runs in a process of its own, so that a standstill ends its own room alone."""
+
+
+def main(script: str, rooms: list[str]) -> int:
+    """Run the tests of these rooms. Without a script, or where it can make no Python, say so; that is no failure."""
+    if not Path(script).is_file():
+        print(f"test-windows: there is no {script}, so nothing is tested on Windows")
+        return 0
+    if subprocess.run([script, "python -c pass"], cwd=ROOT, stdin=subprocess.DEVNULL, check=False).returncode:
+        print("test-windows: no Python for Windows could be made here, so nothing is tested on Windows")
+        return 0
+    failed = []
+    for room in rooms or ROOMS:
+        within = [f"--ignore={one}" for one in ROOMS if one != room and one.startswith(f"{room}/")]
+        words = ["python -m pytest -q -p no:cacheprovider --timeout 120", *within, room]
+        if subprocess.run([script, " ".join(words)], cwd=ROOT, stdin=subprocess.DEVNULL, check=False).returncode:
+            failed.append(room)
+    print(f"test-windows: {', '.join(failed)} failed" if failed else "test-windows: all passed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[2:]))

@@ -67,7 +67,7 @@ async def progress(context: Context) -> str:
 def hold(gate: str) -> str:
     "Answers when a gate of the test is opened."
     print("holding\\n", end="", flush=True)  # in one piece: there are many threads
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", int(gate))) as waiting:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", int(gate.rpartition(":")[2]))) as waiting:
         waiting.recv(1)
     return "held"
 """

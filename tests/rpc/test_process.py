@@ -29,8 +29,9 @@ from dragoman.rpc import context_members as members
 from dragoman.rpc.binding.binding import bind
 from dragoman.rpc.process.declaring import in_process
 from dragoman.rpc.process.frames import ChildError
-from dragoman.rpc.process.pool import ChildProcess, ProcessLimits, cores, pool_of
+from dragoman.rpc.process.pool import ChildProcess, ProcessLimits, pool_of
 from dragoman.rpc.process.remote_context import KeptCredential
+from dragoman.system.limits import cores
 
 from . import process_functions as functions
 from .test_peer import joined, until

@@ -39,11 +39,14 @@ OURS: Final = "DRAGOMAN_"
 def child_environment(
     given: Mapping[str, str] | None, inherit: bool, environment: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
-    """Return the environment of a child: `given`, and of our own what is `PASSED`, or with `inherit` all but `OURS`."""
+    """Return the environment of a child: `given`, and of our own what is `PASSED`, or with `inherit` all but `OURS`. On
+    Windows, where names count without case, they are in capitals."""
     passed = {
         name: value
         for name, value in environment.items()
         # bash exports functions as variables that begin with "()"; a shell would run them
         if (not name.startswith(OURS) if inherit else name in PASSED and not value.startswith("()"))
     }
-    return passed | dict(given or {})
+    return passed | {
+        (name.upper() if sys.platform == "win32" else name): value for name, value in (given or {}).items()
+    }

@@ -25,7 +25,7 @@ from typing import Any, Literal, TypeVar
 from ..channel import Broken, Options, Reason, Servable
 from ..jsonrpc.errors import LocalError
 from ..system.files import lock
-from ..system.sockets import AF_UNIX, LONGEST_PATH, NO_UNIX, REUSE, UNIX
+from ..system.sockets import AF_UNIX, LONGEST_PATH, NO_UNIX, REUSE, UNIX, number_of
 from .activation import activation, serves
 from .urls import Url, mask_url, printable
 
@@ -84,7 +84,8 @@ def in_words(fault: BaseException) -> str:
         errno.EACCES: "permission denied",
     }
     if number is not None:
-        return known.get(number) or os.strerror(number).lower()
+        words = fault.strerror if isinstance(fault, OSError) and hasattr(fault, "winerror") else os.strerror(number)
+        return known.get(number) or printable((words or os.strerror(number)).lower())
     if isinstance(fault, TimeoutError):
         return "no answer in time"
     return printable(str(fault) or type(fault).__name__)
@@ -130,8 +131,11 @@ def _wants_certificate(fault: ssl.SSLError) -> bool:
 def _number(fault: BaseException) -> int | None:
     """The system's number of a failure, if it has one."""
     number = fault.errno if isinstance(fault, OSError) else None
+    if (system := getattr(fault, "winerror", None)) is not None:
+        number = number_of(system) or number
     if number is None:  # of several addresses asyncio gives only the texts of the errors
-        numbers = {int(text) for text in re.findall(r"\[Errno (\d+)\]", str(fault))}
+        found = re.findall(r"\[(Errno|WinError) (\d+)\]", str(fault))
+        numbers = {number_of(int(text)) if kind == "WinError" else int(text) for kind, text in found}
         number = numbers.pop() if len(numbers) == 1 else None
     if number is None and isinstance(fault, ConnectionResetError | ConnectionAbortedError):
         number = errno.ECONNRESET

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import struct
@@ -23,6 +24,20 @@ if sys.platform == "win32":
     """The option of a listening socket that is to be bound again soon after another. Windows needs none for that, and
     its SO_REUSEADDR lets any program take the address away."""
 
+    _ERRORS: Final = {
+        64: errno.ECONNRESET,  # ERROR_NETNAME_DELETED
+        121: errno.ETIMEDOUT,  # ERROR_SEM_TIMEOUT
+        995: errno.ECONNRESET,  # ERROR_OPERATION_ABORTED
+        1225: errno.ECONNREFUSED,  # ERROR_CONNECTION_REFUSED
+        1231: errno.ENETUNREACH,  # ERROR_NETWORK_UNREACHABLE
+        1232: errno.EHOSTUNREACH,  # ERROR_HOST_UNREACHABLE
+        1236: errno.ECONNRESET,  # ERROR_CONNECTION_ABORTED
+    }
+
+    def number_of(system: int) -> int | None:
+        """Return the number in `errno` for one that only Windows has, as the proactor loop reports them."""
+        return _ERRORS.get(system)
+
     def unsent(sock: socket.socket) -> int:
         """Return how many bytes the system has not sent; 0: Windows does not say."""
         return 0
@@ -37,6 +52,10 @@ else:
 
     REUSE: Final = socket.SO_REUSEADDR
     """The option of a listening socket that is to be bound again soon after another."""
+
+    def number_of(system: int) -> int | None:
+        """Return None: there are no numbers but those in `errno`."""
+        return None
 
     _UNSENT: Final = getattr(termios, "TIOCOUTQ", None)
 

@@ -166,6 +166,8 @@ class _Selecting:
                 if not (readable or writable or failed):
                     continue
                 self._may_look.clear()
+                if self._over:  # which had set it
+                    return
                 found = readable, [*{*writable, *failed}]
                 try:
                     self._loop.call_soon_threadsafe(self._found, self, found)

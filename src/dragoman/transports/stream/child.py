@@ -42,6 +42,10 @@ _KEPT_LINE = 500
 """Characters of each."""
 
 
+_NO_PROGRAM = 193
+"""Windows' ERROR_BAD_EXE_FORMAT: a file that is no program, such as a script."""
+
+
 async def start(command: Sequence[str], options: Options) -> Channel:
     """Start a command and talk to its standard input and output. LocalError when it cannot be started."""
     words = command_name(command)
@@ -70,11 +74,11 @@ async def start(command: Sequence[str], options: Options) -> Channel:
 
 
 def _why_not(program: str, folder: str | None, fault: Exception) -> str:
-    if isinstance(fault, FileNotFoundError):
+    if isinstance(fault, FileNotFoundError | NotADirectoryError):
         if folder is not None and not os.path.isdir(folder):
             return f"there is no folder {printable(folder)!r}"
         return f"there is no program {printable(program)!r} (a URL begins with a scheme such as tcp://)"
-    if isinstance(fault, PermissionError):
+    if isinstance(fault, PermissionError) or getattr(fault, "winerror", None) == _NO_PROGRAM:
         python = f"; start a Python file by its interpreter: python {printable(program)}"
         return f"{printable(program)!r} may not be run{python if program.endswith('.py') else ''}"
     if isinstance(fault, UnsafeArgument):
