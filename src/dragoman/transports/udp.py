@@ -61,6 +61,9 @@ log: logging.Logger = logging.getLogger("dragoman.wire")
 
 LARGEST = 65_507
 """Bytes that one datagram over IPv4 can hold."""
+_GOODBYE = 1.0
+"""Seconds for what is unsent to leave once a socket is closed; then it is dropped. The proactor loop of Windows never
+reports the end of one that was closed while a datagram was under way."""
 _FACTOR = 3
 _LEAST = 512
 
@@ -193,8 +196,14 @@ class _Port(asyncio.DatagramProtocol):
 
     async def close(self) -> None:
         """Close the socket."""
-        if self._transport is not None:
-            self._transport.close()
+        if (transport := self._transport) is None:
+            return
+        transport.close()
+        try:
+            async with asyncio.timeout(_GOODBYE):
+                await self._gone.wait()
+        except TimeoutError:
+            transport.abort()
             await self._gone.wait()
 
 
@@ -300,7 +309,7 @@ class DatagramChannel(asyncio.DatagramProtocol):
             self._why = Closed(f"The channel to {self.caller.remote} was closed here: connect anew")
             if self._transport is not None:
                 self._transport.close()
-        await asyncio.wait([self._gone], timeout=self._limits.write_timeout)
+        await asyncio.wait([self._gone], timeout=_GOODBYE)
         if not self._gone.done() and self._transport is not None:
             self._transport.abort()
             await asyncio.wait([self._gone])
