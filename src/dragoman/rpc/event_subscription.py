@@ -5,7 +5,7 @@ Rules:
 - The position moves when the reader asks for the next event. So an event on which it worked when it was cancelled comes
   again to who goes on at `cursor`.
 - After an outage, where the peer connects again, and after a refusal that does not last, it goes on at its position.
-- What comes while its reader is busy is kept, up to `WAITING` events of `WAITING_SIZE` bytes; beyond that the call is
+- What comes while its reader is busy is kept, up to `WAITING` messages of `WAITING_SIZE` bytes; beyond that the call is
   cancelled, and begun again at the position once the reader has got so far: the server keeps the events.
 """
 
@@ -33,9 +33,9 @@ from .outbound import decoder_of
 T = TypeVar("T")
 
 WAITING: Final = 1_000
-"""Events that wait for the reader."""
+"""Messages that wait for the reader."""
 WAITING_SIZE: Final = 8 * 1024 * 1024
-"""Bytes of their payloads."""
+"""Bytes of them, beyond which no more are taken."""
 SILENCE: Final = 3 * HEARTBEAT
 """Seconds without a message after which a subscription is lost."""
 GIVE_UP: Final = 60.0
@@ -76,7 +76,8 @@ class _Inbox:
 
     def __init__(self, id: str) -> None:
         self.id = id
-        self.messages: deque[EventMessage | ActiveMessage] = deque()
+        self.messages: deque[tuple[EventMessage | ActiveMessage, int]] = deque()
+        """With the bytes of each."""
         self.full = False
         """Whether more came than may wait."""
         self.came = asyncio.Event()
@@ -96,18 +97,17 @@ class _Inbox:
             return  # it is of somebody else, whose notifications have this name
         if isinstance(found, EventMessage):
             found = msgspec.structs.replace(found, data=found.data.copy())
-            self._size += len(found.data)
-        self.full = len(self.messages) >= WAITING or self._size > WAITING_SIZE
+        self.full = len(self.messages) >= WAITING or self._size >= WAITING_SIZE
         if not self.full:
-            self.messages.append(found)
+            self.messages.append((found, len(message.params)))
+            self._size += len(message.params)
         elif self.call is not None:
             self.call.cancel()
         self.came.set()
 
     def take(self) -> EventMessage | ActiveMessage:
-        found = self.messages.popleft()
-        if isinstance(found, EventMessage):
-            self._size -= len(found.data)
+        found, size = self.messages.popleft()
+        self._size -= size
         return found
 
     def end(self, why: ChannelError | None) -> None:
@@ -202,7 +202,10 @@ class EventSubscription(Generic[T]):
             self._start()
             try:
                 message = await self._wait()
-                assert isinstance(message, ActiveMessage)
+                if not isinstance(message, ActiveMessage):
+                    raise BadAnswer(
+                        f"{EVENT}: an event of {self.name} came before {ACTIVE}, which begins a subscription"
+                    )
                 self._active(message)
                 return
             except (RpcError, ChannelError, CallTimeout) as error:

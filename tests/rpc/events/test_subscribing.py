@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from msgspec import Struct
 
-from dragoman import BadAnswer, Identity, InvalidParams, LocalError, RpcError, Service, connect, serve, sync
+from dragoman import BadAnswer, Context, Identity, InvalidParams, LocalError, RpcError, Service, connect, serve, sync
 from dragoman.auth import Static
 from dragoman.channel import ChannelError
 from dragoman.events import EventLimits, EventPublisher
@@ -298,6 +298,21 @@ async def test_what_does_not_fit_its_type() -> None:
             peer.subscribe("order_shipped", max_age="long")  # type: ignore[call-overload]
 
 
+async def test_a_far_end_that_sends_an_event_before_the_subscription_is_active() -> None:
+    api = Service("hasty")
+
+    @api.method("events.subscribe", timeout=None)
+    async def subscribe(name: str, subscription: str, context: Context) -> None:
+        assert context.peer is not None
+        event = {"subscription": subscription, "id": "1", "name": name, "timestamp": 1.0, "data": {}}
+        await context.peer.notify("events.event", event)
+        await asyncio.Event().wait()
+
+    async with serve(api, urls="memory:hasty") as serving, connect(serving.urls[0]) as peer:
+        with pytest.raises(BadAnswer, match="came before"):
+            await take(peer.subscribe("order_shipped"), 1)
+
+
 async def test_two_readers_of_one_peer_are_told_apart_and_one_is_closed_by_another_task() -> None:
     api, events = shop()
     async with (
@@ -354,8 +369,6 @@ async def test_one_emit_reaches_peers_and_clients_of_mcp() -> None:
 
 
 async def test_a_server_subscribes_at_its_caller() -> None:
-    from dragoman import Context
-
     api, events = shop()
     other = Service("other")
 
