@@ -614,7 +614,7 @@ class Service(Routed):
         if type(message) is Request and message.condensed is not None:  # its parameters are decoded from the whole text
             message = msgspec.structs.replace(message, condensed=None)
         life = self._own_lifespan
-        if life is None or method is None:
+        if life is None or method is None or life.here() is not None:  # to call `living` costs more
             return method, message
         return living(life, method, self._handler), message
 

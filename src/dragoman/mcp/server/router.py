@@ -85,7 +85,7 @@ class Router:
         if method is None:
             return None, message
         life = self._dependencies.life
-        if life is not None:
+        if life is not None and life.here() is None:  # to call `living` costs more
             method = living(life, method, self._service._handler)
         return method, Request(message.method, admitted, id) if request else Notification(message.method, admitted)
 
