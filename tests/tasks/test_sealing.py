@@ -117,9 +117,11 @@ async def test_a_sealed_file_is_opened_with_its_keys_alone(tmp_path: Path) -> No
     store = SqliteTasks(path, seal=RecordSeal([OLD], PURPOSE))
     await fill(store)
     await store.close()
-    with pytest.raises(LocalError, match="are sealed: give the keys"):
+    with pytest.raises(LocalError, match="are sealed: give their key, in keys= or DRAGOMAN_SECRET"):
         SqliteTasks(path)
-    with pytest.raises(LocalError, match="are sealed with another key: give it after the first one"):
+    with pytest.raises(
+        LocalError, match="are sealed with another key: give it after the first one, in keys= or DRAGOMAN_SECRET"
+    ):
         SqliteTasks(path, seal=RecordSeal([NEW], PURPOSE))
     store = SqliteTasks(path, seal=RecordSeal([NEW, OLD], PURPOSE))
     found = await store.read("t1")

@@ -56,7 +56,8 @@ FIXES: Mapping[Reason, str] = {
     "tls": "the two ends agree on no version or cipher of TLS: look into the server's log",
     "reset": "look into the server's log: it dropped the connection",
     "hung_up": "look into the server's log: it closed the connection without an answer",
-    "not_websocket": "no WebSocket is at {path}: check the path, or write {http}:// for {scheme}://",
+    "not_websocket": "no WebSocket is at {path}: check the path, let a proxy on the way forward the upgrade, or write {http}:// for "
+    "{scheme}://",
     "login": "a person has to log in: dragoman login URL",
     "other": "look into the server's log",
 }

@@ -314,7 +314,7 @@ class ServiceTasks:
         if named is None:
             return None, message
         if named.task is None:
-            raise InvalidParams(f"Invalid params: {name} is not started as a task, but called")
+            raise InvalidParams(f"Invalid params: {name} cannot be started as a task, only called")
         handler = partial(self._begin, _Start(named, named.task, notify, orphan))
         made = replace(
             named,

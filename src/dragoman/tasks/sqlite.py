@@ -19,6 +19,7 @@ from math import inf
 from typing import Final, TypeVar
 
 from ..jsonrpc.errors import LocalError
+from ..secret import SECRET
 from ..store.database import IN_MEMORY, Database, DatabaseFull, Synchronous, Work
 from . import rules
 from .clock import Clock
@@ -151,11 +152,17 @@ class SqliteTasks:
         """Raise LocalError if the tasks in the file cannot be read with these keys. `sealed`: what the last one that
         opened it has sealed; None: nothing."""
         if sealed is None and self._seal is not None:
-            text = "are not sealed, and there are keys: give another file, or no keys until these tasks are deleted"
+            text = (
+                f"are not sealed, and there are keys (keys=, or {SECRET}, which --workers sets): give another file, or "
+                "keys=() until these tasks are deleted"
+            )
         elif sealed is not None and self._seal is None:
-            text = "are sealed: give the keys"
+            text = f"are sealed: give their key, in keys= or {SECRET}, or another file"
         elif sealed is not None and self._seal is not None and self._seal.open("", sealed) is None:
-            text = "are sealed with another key: give it after the first one"
+            text = (
+                f"are sealed with another key: give it after the first one, in keys= or {SECRET}, or give another file "
+                f"(--workers makes a new key at each start where {SECRET} is not set)"
+            )
         else:
             return
         raise LocalError(f"{self._what} {text}")

@@ -95,5 +95,5 @@ async def test_a_call_of_such_a_method_is_an_ordinary_call(url: str) -> None:
     lab.go.set()
     async with at(lab, url) as where, connect(where) as peer:
         assert await peer.call("train", {"rows": 3}, result=Report) == Report(3)
-        with pytest.raises(InvalidParams, match="add is not started as a task"):
+        with pytest.raises(InvalidParams, match="add cannot be started as a task, only called"):
             await peer.start("add", [1, 2])

@@ -69,3 +69,13 @@ async def test_our_client_calls_through_nginx(tmp_path: Path) -> None:
         told = await peer.call("said", result=dict)
     assert told["host"] == f"127.0.0.1:{front}"
     assert told["owner"] == "127.0.0.1"  # all hops are trusted: the first one called
+
+
+async def test_a_websocket_goes_through_nginx(tmp_path: Path) -> None:
+    async with (
+        serve(telling(), urls="http://127.0.0.1:0", trusted_proxies=["127.0.0.0/8"]) as serving,
+        proxied(tmp_path, int(serving.urls[0].rpartition(":")[2])) as front,
+        connect(f"ws://127.0.0.1:{front}") as peer,
+    ):
+        told = await peer.call("said", result=dict)
+    assert told["host"] == f"127.0.0.1:{front}"
