@@ -148,6 +148,12 @@ USES: list[tuple[str, str, str, str]] = [
         "Cannot listen on tcp://127.0.0.1:",
         "take another port (0: any that is free)",
     ),
+    (
+        "async with serve(api, urls='http://127.0.0.1:0') as s:\n    await serve(api, urls=s.urls[0].replace('http', 'ws'))",
+        "the address is in use",
+        "Cannot listen on ws://127.0.0.1:",
+        "leave ws:// out: that takes WebSocket, too",
+    ),
     ("serve(api, urls=[])", "at least one URL", "serve", "urls=['http://127.0.0.1:8000']"),
     ("serve(api, urls=8000)", "not 8000", "serve: urls", "URLs as in 'http://127.0.0.1:8000'"),
     ("serve(api, url='tcp://127.0.0.1:9')", "no option 'url'", "serve", "did you mean urls?"),

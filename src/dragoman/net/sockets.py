@@ -197,7 +197,10 @@ def cannot_listen(url: Url, why: BaseException | str) -> CannotListen:
     """The error of a socket that cannot be opened."""
     words = why if isinstance(why, str) else in_words(why)
     if url.port is not None and isinstance(why, OSError):
-        words += _ADVICE.get(_number(why), "")
+        number = _number(why)
+        words += _ADVICE.get(number, "")
+        if number == errno.EADDRINUSE and url.plain == "ws":
+            words += f"; if it is this server's own http://, leave {url.scheme}:// out: that takes WebSocket, too"
     error = CannotListen(f"Cannot listen on {url.shown}: {words}")
     error.errno = why.errno if isinstance(why, OSError) else None
     return error
