@@ -15,6 +15,9 @@ from .jsonrpc.errors import LocalError
 
 SECRET = "DRAGOMAN_SECRET"
 """The environment variable with the secrets, several separated by white space or commas."""
+RUN_SECRET = "DRAGOMAN_RUN_SECRET"
+"""The environment variable with a secret that a supervisor has made for its workers where `SECRET` is not set: another
+one at each start, so nothing is sealed with it that outlives them."""
 SHORTEST = 16
 """Bytes a secret must have."""
 
@@ -35,11 +38,12 @@ def holds_secret(cls: C) -> C:
     return cls
 
 
-def read_secrets(given: Sequence[str | bytes] | str | bytes | None = None) -> list[bytes]:
-    """Return the secrets in an option, or for None those in the environment, if any. Raises LocalError for an option
-    without a secret, and for one that is shorter than `SHORTEST`."""
+def read_secrets(given: Sequence[str | bytes] | str | bytes | None = None, *, lasting: bool = False) -> list[bytes]:
+    """Return the secrets in an option, or for None those in the environment, if any. `lasting`: for what is still read
+    after the next start, such as a file. Raises LocalError for an option without a secret, and for one that is shorter
+    than `SHORTEST`."""
     if given is None:
-        given = os.environ.get(SECRET)
+        given = os.environ.get(SECRET) or ("" if lasting else os.environ.get(RUN_SECRET))
         if not given:
             return []
     if isinstance(given, str):

@@ -342,7 +342,7 @@ async def test_without_their_supervisor_even_blocked_workers_end(starter: Starte
 async def test_workers_share_a_bus_and_a_secret(starter: Starter, peers: list[Peer]) -> None:
     run = await starter.serve("tcp://127.0.0.1:0", workers=3)
     found = await one_for_each(run.urls[0], list(run.pids.values()), peers)
-    for name in ("DRAGOMAN_BUS", "DRAGOMAN_SECRET"):
+    for name in ("DRAGOMAN_BUS", "DRAGOMAN_RUN_SECRET"):
         values = {await peer.call("variable", [name], result=str) for peer in found.values()}
         assert len(values) == 1
         assert "" not in values
@@ -358,6 +358,7 @@ async def test_a_secret_of_ones_own_is_kept(starter: Starter, peers: list[Peer])
     run = await starter.serve("tcp://127.0.0.1:0", workers=1, env={"DRAGOMAN_SECRET": "mine" * 4})
     peer = (await one_for_each(run.urls[0], [run.pids[1]], peers))[run.pids[1]]
     assert await peer.call("variable", ["DRAGOMAN_SECRET"]) == "mine" * 4
+    assert await peer.call("variable", ["DRAGOMAN_RUN_SECRET"]) is None
 
 
 @pytest.mark.parametrize(

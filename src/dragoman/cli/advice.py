@@ -58,6 +58,7 @@ HUNG_UP: frozenset[Reason] = frozenset(("hung_up", "reset", "not_websocket", "ce
 """Why a channel failed whose far end hung up without a word, or with none that is understood."""
 VARIABLES = (
     *("DRAGOMAN_USER", "DRAGOMAN_BEARER", "DRAGOMAN_BUS", "DRAGOMAN_WORKER", "DRAGOMAN_SECRET"),
+    "DRAGOMAN_RUN_SECRET",
     "DRAGOMAN_WEBHOOK_SECRET",
 )
 """What the environment may say to dragoman, apart from brokers."""

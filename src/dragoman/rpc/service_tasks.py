@@ -243,7 +243,7 @@ class ServiceTasks:
             store = given
         else:
             where = given or url or "memory:"
-            keys = [] if where == "memory:" or settings.keys in ((), []) else read_secrets(settings.keys)
+            keys = [] if where == "memory:" or settings.keys in ((), []) else read_secrets(settings.keys, lasting=True)
             store = open_tasks(where, settings.limits, bus, keys)
         runner = TaskRunner(store, self._service.name, resume=self._resume, changed=self._changed, bus=bus)
         try:

@@ -153,15 +153,14 @@ class SqliteTasks:
         opened it has sealed; None: nothing."""
         if sealed is None and self._seal is not None:
             text = (
-                f"are not sealed, and there are keys (keys=, or {SECRET}, which --workers sets): give another file, or "
-                "keys=() until these tasks are deleted"
+                f"are not sealed, and there are keys (keys=, or {SECRET}): give another file, or keys=() until these "
+                "tasks are deleted"
             )
         elif sealed is not None and self._seal is None:
             text = f"are sealed: give their key, in keys= or {SECRET}, or another file"
         elif sealed is not None and self._seal is not None and self._seal.open("", sealed) is None:
             text = (
-                f"are sealed with another key: give it after the first one, in keys= or {SECRET}, or give another file "
-                f"(--workers makes a new key at each start where {SECRET} is not set)"
+                f"are sealed with another key: give it after the first one, in keys= or {SECRET}, or give another file"
             )
         else:
             return

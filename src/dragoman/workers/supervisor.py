@@ -38,6 +38,7 @@ from ..net.activation import activation
 from ..net.reconnect import backoff
 from ..net.service_manager import managed, notify, notify_reloading
 from ..net.sockets import in_words
+from ..secret import RUN_SECRET, SECRET
 from ..system.signals import HANGUP, TERMINATE, off_signal, on_signal
 from .process import WorkerProcess
 from .reports import Reports, collect_answers, collect_reports
@@ -101,7 +102,8 @@ async def run_workers(
             hub = await open_hub(os.path.join(folder, "bus"))
             bus = hub.url
         environment = {**os.environ, **(env or {}), "DRAGOMAN_BUS": bus}
-        environment.setdefault("DRAGOMAN_SECRET", secrets.token_urlsafe(32))  # one worker opens what another has sealed
+        if not environment.get(SECRET):  # one worker opens what another has sealed
+            environment[RUN_SECRET] = secrets.token_urlsafe(32)
         supervisor = Supervisor(command, sockets, environment, say or _to_stderr, may_reload)
         async with nullcontext() if beside is None else beside(supervisor):
             activation().warn()

@@ -462,7 +462,7 @@ def _sealing_keys(keys: Sequence[str | bytes] | str | bytes | None, store: str) 
     store."""
     if keys is None and path_of(store) == IN_MEMORY:
         return []  # nothing of it outlives the process
-    found = read_secrets(keys)
+    found = read_secrets(keys, lasting=True)
     seal(found, b"", "")  # the package for it may be missing
     return found
 

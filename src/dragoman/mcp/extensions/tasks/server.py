@@ -190,7 +190,7 @@ class Tasks(ServerExtension):
             return self._given
         url = self._given or home.tasks_url or "memory:"
         # what is in memory is not at rest
-        keys = [] if url == "memory:" or self._keys in ((), []) else read_secrets(self._keys)
+        keys = [] if url == "memory:" or self._keys in ((), []) else read_secrets(self._keys, lasting=True)
         return open_tasks(url, self._limits, home.bus, keys)
 
     def measures(self) -> Mapping[str, float]:
