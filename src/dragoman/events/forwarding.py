@@ -28,7 +28,7 @@ from ..jsonrpc.errors import LocalError
 from ..jsonrpc.limits import CLIENT
 from ..net.reconnect import backoff
 from ..net.scheme import SCHEMES, load, without_tls
-from ..net.urls import parse, scheme_of
+from ..net.urls import mask_url, parse, scheme_of
 from ..repeats import Repeats
 from ..store.contract import StoreLost
 from ..store.database import DatabaseFull
@@ -65,7 +65,7 @@ def topics_of(given: str | Sequence[str]) -> tuple[str, ...]:
     for url in found:
         if without_tls(scheme_of(url)) not in BROKERS:
             raise LocalError(
-                f"forward: {url!r:.100} is no topic of a broker: its URL begins with amqp:, mqtt:, nats: or redis:, as "
+                f"forward: {mask_url(url)!r:.100} is no topic of a broker: its URL begins with amqp:, mqtt:, nats: or redis:, as "
                 "mqtt://127.0.0.1/events"
             )
         parse(url)

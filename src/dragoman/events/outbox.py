@@ -20,6 +20,7 @@ import os
 import re
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from functools import partial
 from hashlib import sha256
 from typing import Any, Final, TypeAlias
@@ -39,6 +40,8 @@ LOOK: Final = 0.25
 """Seconds between two looks whether another process has changed the file."""
 PAGE: Final = 200
 """Events that are read at once."""
+PAGE_SIZE: Final = 1024 * 1024
+"""Bytes of their payloads, unless the first alone has more: what is read for one who takes a few costs little."""
 
 
 class KeptEvent(Struct, frozen=True):
@@ -252,14 +255,25 @@ class Outbox:
         return dict(self._db.read(lambda db: db.execute("SELECT name, head FROM event_types").fetchall()))
 
     def read(self, name: str, after: int, most: int = PAGE) -> list[KeptEvent]:
-        """Return events of a type after a number, in order."""
-        rows = self._db.read(
-            lambda db: db.execute(
+        """Return events of a type after a number, in order: `most`, or as many as have `PAGE_SIZE` bytes."""
+
+        def read(db: sqlite3.Connection) -> list[KeptEvent]:
+            found: list[KeptEvent] = []
+            size = 0
+            rows = db.execute(
                 "SELECT number, id, timestamp, data FROM events WHERE name = ? AND number > ? ORDER BY number LIMIT ?",
                 (name, after, most),
-            ).fetchall()
-        )
-        return [KeptEvent(*row) for row in rows]
+            )
+            with closing(rows):
+                for row in rows:
+                    event = KeptEvent(*row)
+                    size += len(event.data)
+                    if found and size > PAGE_SIZE:
+                        break
+                    found.append(event)
+            return found
+
+        return self._db.read(read)
 
     def number_at(self, name: str, since: float) -> int:
         """Return the number of the last event of a type that was kept before a time; 0: none."""
@@ -496,10 +510,13 @@ class Outbox:
         )
 
     async def keep_forwarded(self, topic: str, name: str, position: int) -> None:
-        """Keep the number of the last event of a type that was forwarded to a topic."""
+        """Keep the number of the last event of a type that was forwarded to a topic. A process that was late, and has
+        lost the lease meanwhile, does not set it back."""
         await self._db.write(
             lambda db: db.execute(
-                "INSERT OR REPLACE INTO forwards (topic, name, position) VALUES (?, ?, ?)", (topic, name, position)
+                "INSERT INTO forwards (topic, name, position) VALUES (?, ?, ?) ON CONFLICT (topic, name) "
+                "DO UPDATE SET position = max(position, excluded.position)",
+                (topic, name, position),
             )
         )
 

@@ -355,7 +355,9 @@ class EventPublisher:
             if batch.events or batch.lost or self.clock.now() - beat >= heartbeat:
                 yield batch
                 beat = self.clock.now()
-            if not batch.more:
+            if batch.more:
+                await asyncio.sleep(0)  # whoever is far behind does not hold up the loop
+            else:
                 await self.clock.wait(changed, max(0.0, beat + heartbeat - self.clock.now()))
 
     @contextlib.contextmanager

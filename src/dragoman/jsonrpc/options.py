@@ -7,6 +7,7 @@ public signatures, and fails for an option without a rule.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from math import isnan
@@ -62,7 +63,8 @@ def options_of(
 
 
 def _short(value: Any) -> str:
-    text = repr(value)
+    """Return a value for an error, without the passwords of URLs in it."""
+    text = re.sub(r"://[^\s'\"/]*@", "://***@", repr(value))
     return text if len(text) <= 100 else text[:97] + "..."
 
 

@@ -4,7 +4,8 @@ Rules:
 
 - The position moves when the reader asks for the next event. So an event on which it worked when it was cancelled comes
   again to who goes on at `cursor`.
-- After an outage, where the peer connects again, and after a refusal that does not last, it goes on at its position.
+- After an outage, where the peer connects again, and after a refusal that does not last, it goes on at its position. A
+  far end that ends it again and again is asked after pauses, and given up after a while, whether or not it accepts it.
 - What comes while its reader is busy is kept, up to `WAITING` messages of `WAITING_SIZE` bytes; beyond that the call is
   cancelled, and begun again at the position once the reader has got so far: the server keeps the events.
 """
@@ -39,9 +40,9 @@ WAITING_SIZE: Final = 8 * 1024 * 1024
 SILENCE: Final = 3 * HEARTBEAT
 """Seconds without a message after which a subscription is lost."""
 GIVE_UP: Final = 60.0
-"""Seconds for which it is begun again after refusals that do not last."""
+"""Seconds for which it is begun again at a far end that refuses it for now, or ends it soon."""
 PAUSES: Final = (0.25, 4.0)
-"""Seconds until it is begun again: after the first failure, and at most."""
+"""Seconds until it is begun again: after the first failure, and at most. One that lives longer has not failed."""
 _PASSING: Final = frozenset({LSP.codes["busy"], LSP.codes["draining"]})
 """The codes of refusals that do not last."""
 _OPTIONS: Final = {"name": TEXT, "cursor": TEXT | NONE, "max_age": SECONDS | NONE}
@@ -69,6 +70,10 @@ class _About(Struct):
 
 
 _about = msgspec.json.Decoder(_About).decode
+
+
+class _Ended(CallTimeout):
+    """The far end has answered the call that lasts, though nobody cancelled it."""
 
 
 class _Inbox:
@@ -149,6 +154,11 @@ class EventSubscription(Generic[T]):
         self._closed = False
         self._since = 0.0
         """When the channel was attached on which it was begun."""
+        self._begun = 0.0
+        """When the far end accepted it last."""
+        self._failing: float | None = None
+        """Since when the far end refuses it, or ends it soon."""
+        self._pauses = backoff(*PAUSES)
 
     def __repr__(self) -> str:
         return f"<EventSubscription {self.name}>"
@@ -195,9 +205,6 @@ class EventSubscription(Generic[T]):
 
     async def _begin(self) -> None:
         """Subscribe at the position, and return once the far end has accepted it. Raises what that refuses."""
-        failing: float | None = None
-        pauses = backoff(*PAUSES)
-        loop = asyncio.get_running_loop()
         while True:
             self._start()
             try:
@@ -207,17 +214,27 @@ class EventSubscription(Generic[T]):
                         f"{EVENT}: an event of {self.name} came before {ACTIVE}, which begins a subscription"
                     )
                 self._active(message)
+                self._begun = asyncio.get_running_loop().time()
                 return
             except (RpcError, ChannelError, CallTimeout) as error:
                 await self._end()
                 self._raise_unless_passing(error)
-                failing = loop.time() if failing is None else failing
-                if isinstance(error, RpcError) and loop.time() - failing > GIVE_UP:
-                    raise
-                await asyncio.sleep(next(pauses))
+                await self._pause(error)
             except BaseException:
                 await self._end()
                 raise
+
+    async def _pause(self, error: Exception) -> None:
+        """Wait before it is begun again. Raises the error once the far end has failed for too long."""
+        now = asyncio.get_running_loop().time()
+        if not isinstance(error, RpcError | _Ended):
+            self._failing = None  # an outage, for which the peer has bounds of its own
+        elif self._failing is None:
+            self._failing = now
+        elif now - self._failing > GIVE_UP:
+            self._failing = None  # who iterates further tries anew
+            raise error
+        await asyncio.sleep(next(self._pauses))
 
     def _start(self) -> None:
         peer = self._peer
@@ -248,6 +265,10 @@ class EventSubscription(Generic[T]):
                 if self._closed:
                     raise StopAsyncIteration from None
                 self._raise_unless_passing(error)
+                if asyncio.get_running_loop().time() - self._begun > PAUSES[1]:
+                    self._failing, self._pauses = None, backoff(*PAUSES)
+                elif isinstance(error, RpcError | _Ended):
+                    await self._pause(error)
 
     def _raise_unless_passing(self, error: Exception) -> None:
         if isinstance(error, RpcError) and error.code not in _PASSING:
@@ -272,7 +293,7 @@ class EventSubscription(Generic[T]):
                 if call.cancelled():
                     break
                 call.result()
-                raise CallTimeout(f"{SUBSCRIBE}: the far end ended it")
+                raise _Ended(f"{SUBSCRIBE}: the far end ended it")
             inbox.came.clear()
             try:
                 async with asyncio.timeout(SILENCE):

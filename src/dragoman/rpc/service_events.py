@@ -6,7 +6,7 @@ Rules:
   server drains; it does not count among the calls in flight.
 - It is a position among the events of its type. An event is read from the outbox when the one before it was taken by
   the channel, so a slow reader holds no memory, and is told when it has lost some.
-- Whether the caller may follow the type is asked before each batch of events; if not, the call fails.
+- Whether the caller may follow the type is asked each time that a message is sent; if not, the call fails.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class ServiceEvents:
         site = self._sites[asyncio.get_running_loop()]
         try:
             with publisher.stream(site, caller.owner) as changed:
-                stream = _Stream(context, definition, subscription, lambda at: publisher.cursor(definition, at))
+                stream = _Stream(context, definition, chosen, subscription, lambda at: publisher.cursor(definition, at))
                 await stream.send(ACTIVE, stream.active(number, truncated))
                 await self._follow(definition, chosen, number, stream, site, changed)
         except TooManyStreams as error:
@@ -123,7 +123,6 @@ class ServiceEvents:
     ) -> None:
         """Send events until the service is served no more. Raises CallRefused once the caller may not follow them."""
         async for batch in self.publisher.follow(definition, arguments, number, site, changed, HEARTBEAT):
-            _demand(definition, stream.caller, arguments)
             if batch.lost:
                 await stream.send(ACTIVE, stream.active(batch.gone, True))
             for event in batch.events:
@@ -136,11 +135,16 @@ class _Stream:
     """The notifications of one subscription. `cursor`: returns that of a number."""
 
     def __init__(
-        self, context: Context[Any], definition: EventDefinition, id: str, cursor: Callable[[int], str]
+        self,
+        context: Context[Any],
+        definition: EventDefinition,
+        arguments: EventArguments,
+        id: str,
+        cursor: Callable[[int], str],
     ) -> None:
-        self.caller: Caller = context.caller
         self._context = context
-        self._name = definition.name
+        self._definition = definition
+        self._arguments = arguments
         self._id = id
         self._cursor = cursor
 
@@ -150,15 +154,17 @@ class _Stream:
 
     def event(self, event: KeptEvent) -> EventMessage:
         """Return the notification of an event."""
-        return message_of(self._name, event, self._cursor(event.number), self._id)
+        return message_of(self._definition.name, event, self._cursor(event.number), self._id)
 
     def say(self, method: str, params: Struct) -> bool:
         """Send a notification; False if it was not taken."""
         return self._context.speak(_encode(CallMessage(method, params)), method)
 
     async def send(self, method: str, params: Struct) -> None:
-        """Send a notification as soon as the peer reads so far: what comes after it waits in the outbox."""
+        """Send a notification as soon as the peer reads so far: what comes after it waits in the outbox. Raises
+        CallRefused once the caller may not follow the events."""
         for pause in backoff(*_PAUSES):
+            _demand(self._definition, self._context.caller, self._arguments)
             if self.say(method, params):
                 return
             await asyncio.sleep(pause)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,23 @@ import msgspec
 import pytest
 from msgspec import Struct
 
-from dragoman import BadAnswer, Context, Identity, InvalidParams, LocalError, RpcError, Service, connect, serve, sync
+from dragoman import (
+    BadAnswer,
+    CallTimeout,
+    Context,
+    Identity,
+    InvalidParams,
+    LocalError,
+    RpcError,
+    Service,
+    connect,
+    serve,
+    sync,
+)
 from dragoman.auth import Static
 from dragoman.channel import ChannelError
 from dragoman.events import EventLimits, EventPublisher
+from dragoman.events.publisher import SCANNED
 from dragoman.jsonrpc.errors import InvalidRequest
 from dragoman.mcp import Server
 from dragoman.mcp.extensions.events import Events
@@ -194,6 +207,116 @@ async def test_who_may() -> None:
             await events.emit(OrderShipped("2"))
             with pytest.raises(RpcError, match="Forbidden"):
                 await take(found, 1)
+
+
+async def test_rights_that_end_among_events_that_wait() -> None:
+    asked = 0
+
+    def allow(identity: Identity, arguments: Mapping[str, Any] | None) -> bool:
+        nonlocal asked
+        asked += arguments is not None
+        return asked <= 20
+
+    events = EventPublisher()
+    events.event("waiting", allow=allow)(OrderShipped)
+    api = Service("shop", events=events, auth=Static({"token-of-ada": "ada"}))
+    async with serve(api, urls="ws://127.0.0.1:0/rpc") as serving:
+        for number in range(50):  # they are of one batch
+            await events.emit(OrderShipped(str(number)))
+        cursor = events.cursor(events.types["waiting"], 0)
+        got = []
+        async with connect(serving.urls[0], auth="token-of-ada") as peer:
+            found = peer.subscribe("waiting", cursor=cursor)
+
+            async def read() -> None:
+                async for event in found:
+                    got.append(event)
+
+            with pytest.raises(RpcError, match="Forbidden"):
+                await read()
+    assert 0 < len(got) < 20
+
+
+async def test_who_is_far_behind_does_not_hold_up_the_others() -> None:
+    _, events = shop()
+    definition = events.types["order_shipped"]
+    async with events.open() as site:
+        for number in range(3 * SCANNED):
+            await events.emit(OrderShipped(str(number)))
+        await events.emit(OrderShipped("last", "UPS"))
+        turns = 0
+
+        async def others() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        working = asyncio.create_task(others())
+        await asyncio.sleep(0)
+        before = turns
+        chosen = definition.arguments_of({"carrier": "UPS"}, 100)
+        with events.stream(site, "") as changed:
+            following = events.follow(definition, chosen, 0, site, changed, 25.0)
+            async for batch in following:
+                assert len(batch.events) == 1
+                break
+        assert turns - before >= 3
+        working.cancel()
+
+
+async def test_large_events_are_not_read_to_be_thrown_away() -> None:
+    _, events = shop()
+    for _ in range(30):
+        await events.emit(OrderShipped("x" * 200_000))
+    page = events.box().read("order_shipped", 0)
+    assert [one.number for one in page] == [1, 2, 3, 4, 5]
+    await events.close()
+
+
+@asynccontextmanager
+async def far_end(answer: Callable[[Mapping[str, Any]], Iterable[Mapping[str, Any]]]) -> AsyncIterator[str]:
+    """A far end that answers each call with these messages; yields its URL."""
+
+    async def work(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while line := await reader.readline():
+            for message in answer(json.loads(line)):
+                writer.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+        writer.close()
+
+    async with await asyncio.start_server(work, "127.0.0.1", 0) as server:
+        yield f"tcp://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+@pytest.mark.parametrize(
+    ("end", "raised"),
+    [
+        ({"result": None}, CallTimeout),
+        ({"error": {"code": -32000, "message": "Busy"}}, RpcError),
+        ({"error": {"code": -32001, "message": "Draining"}}, RpcError),
+    ],
+    ids=["answered", "busy", "draining"],
+)
+@pytest.mark.parametrize("accepts", [True, False])
+async def test_a_far_end_that_ends_it_at_once_is_asked_seldom_and_given_up(
+    end: Mapping[str, Any], raised: type[Exception], accepts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "GIVE_UP", 0.0)
+    asked = 0
+
+    def answer(call: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+        nonlocal asked
+        if call.get("method") == "events.subscribe":
+            asked += 1
+            if accepts:
+                params = {"subscription": call["params"]["subscription"], "cursor": "1"}
+                yield {"method": "events.active", "params": params}
+            yield {"id": call["id"], **end}
+
+    async with far_end(answer) as url, connect(url) as peer, asyncio.timeout(PATIENCE):
+        with pytest.raises(raised):
+            await anext(peer.subscribe("order_shipped"))
+    assert asked == 2
 
 
 async def test_a_reader_goes_on_at_its_cursor() -> None:

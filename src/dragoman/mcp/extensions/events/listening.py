@@ -234,12 +234,14 @@ class Listening:
             if found.truncated:
                 self._skipped("the server's answer begins later than the position")
             cursor = found.cursor if isinstance(found.cursor, str) else None
+            fresh = False  # a server that has more of what was taken already is not asked at once
             for index, one in enumerate(found.events):
                 last = index == len(found.events) - 1
                 if (event := self._take(one, cursor if last else None)) is not None:
+                    fresh = True
                     yield event
             self.cursor = cursor
-            if not (found.has_more and found.events):
+            if not (found.has_more and fresh):
                 await asyncio.sleep(self._pause(found))
 
     async def _poll_once(self) -> PollEventsResult:

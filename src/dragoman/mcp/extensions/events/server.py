@@ -375,7 +375,9 @@ class Events(ServerExtension):
         """Return the events that come until then."""
         site = self._site()
         while not (batch.events or batch.lost or site.over) and (left := until - self._clock.now()) > 0:
-            if not batch.more:
+            if batch.more:
+                await asyncio.sleep(0)  # the events of others are not looked through at one go
+            else:
                 await self._clock.wait(changed, left)
             changed.clear()
             batch = self.publisher.scan(definition, arguments, batch.number, most)
@@ -388,7 +390,7 @@ class Events(ServerExtension):
         arguments = self._admission.arguments(definition, params.arguments, identity_of(ctx.caller))
         number, truncated = self._admission.start(params.name, params.cursor, params.max_age_ms)
         with self._slot(ctx.caller) as changed:
-            stream = _Stream(ctx)
+            stream = _Stream(ctx, functools.partial(definition.refuses, identity_of(ctx.caller), arguments))
             if not stream.say(
                 model.ACTIVE, model.ActiveParams(cursor=self._cursor(definition, number), truncated=truncated)
             ):
@@ -406,20 +408,20 @@ class Events(ServerExtension):
     ) -> None:
         """Send the events of a stream until the server is served no more, or the caller may not follow them."""
         following = self.publisher.follow(definition, arguments, number, self._site(), changed, HEARTBEAT)
-        async for batch in following:
-            if (why := definition.refuses(stream.identity, arguments)) is not None:
-                error = model.ErrorObject(self._codes.forbidden, "Forbidden", why)
-                await stream.send(model.TERMINATED, model.FailureParams(error=error))
-                return
-            if batch.lost:
-                cursor = self._cursor(definition, batch.gone)
-                await stream.send(model.ACTIVE, model.ActiveParams(cursor=cursor, truncated=True))
-            for event in batch.events:
-                cursor = self._cursor(definition, event.number)
-                await stream.send(model.EVENT, occurrence_of(definition.name, event, cursor))
-            if not (batch.events or batch.lost):
-                cursor = self._cursor(definition, batch.number)
-                await stream.send(model.HEARTBEAT, model.HeartbeatParams(cursor=cursor))
+        try:
+            async for batch in following:
+                if batch.lost:
+                    cursor = self._cursor(definition, batch.gone)
+                    await stream.send(model.ACTIVE, model.ActiveParams(cursor=cursor, truncated=True))
+                for event in batch.events:
+                    cursor = self._cursor(definition, event.number)
+                    await stream.send(model.EVENT, occurrence_of(definition.name, event, cursor))
+                if not (batch.events or batch.lost):
+                    cursor = self._cursor(definition, batch.number)
+                    await stream.send(model.HEARTBEAT, model.HeartbeatParams(cursor=cursor))
+        except _Revoked as revoked:
+            error = model.ErrorObject(self._codes.forbidden, "Forbidden", revoked.why)
+            await stream.send(model.TERMINATED, model.FailureParams(error=error), last=True)
 
 
 def _busy_while_away(handler: Callable[[Any, Context], Awaitable[Any]]) -> Callable[..., Any]:
@@ -437,21 +439,31 @@ def _busy_while_away(handler: Callable[[Any, Context], Awaitable[Any]]) -> Calla
     return answer
 
 
-class _Stream:
-    """The messages of one `events/stream`."""
+class _Revoked(Exception):
+    """The caller of a stream may not follow its events any more. `why`: the data of the error."""
 
-    def __init__(self, ctx: Context) -> None:
+    def __init__(self, why: Mapping[str, Any]) -> None:
+        self.why = why
+
+
+class _Stream:
+    """The messages of one `events/stream`. `refuses`: returns why its caller may not have them, None: it may."""
+
+    def __init__(self, ctx: Context, refuses: Callable[[], Mapping[str, Any] | None]) -> None:
         self.meta: dict[str, Any] = {SUBSCRIPTION_ID: ctx.rpc.id}
-        self.identity: Identity | None = identity_of(ctx.caller)
+        self._refuses = refuses
         self._speak = ctx.rpc.speak
 
     def say(self, method: str, params: Any) -> bool:
         """Send a message; False if it was not accepted."""
         return self._speak(_encode(CallMessage(method, replace(params, meta=self.meta))), method)
 
-    async def send(self, method: str, params: Any) -> None:
-        """Send a message, as soon as the client reads so far: what comes after it waits in the outbox."""
+    async def send(self, method: str, params: Any, *, last: bool = False) -> None:
+        """Send a message, as soon as the client reads so far: what comes after it waits in the outbox. Raises _Revoked
+        once the caller may not have it, unless it is the last, which says so."""
         for pause in backoff(*_PAUSES):
+            if not last and (why := self._refuses()) is not None:
+                raise _Revoked(why)
             if self.say(method, params):
                 return
             await asyncio.sleep(pause)
