@@ -65,8 +65,8 @@ def topics_of(given: str | Sequence[str]) -> tuple[str, ...]:
     for url in found:
         if without_tls(scheme_of(url)) not in BROKERS:
             raise LocalError(
-                f"forward: {mask_url(url)!r:.100} is no topic of a broker: its URL begins with amqp:, mqtt:, nats: or redis:, as "
-                "mqtt://127.0.0.1/events"
+                f"forward: {mask_url(url)!r:.100} is no topic of a broker: its URL begins with amqp:, mqtt:, nats: or "
+                "redis:, as mqtt://127.0.0.1/events"
             )
         parse(url)
     if len(found) > TOPICS or len({parse(one).bare for one in found}) != len(found):
