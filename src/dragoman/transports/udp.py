@@ -56,14 +56,14 @@ from ..net.sockets import (
 )
 from ..net.urls import Url, parse
 from ..observer import Rejection
+from ..system.datagrams import bound_datagrams, connected_datagrams
 
 log: logging.Logger = logging.getLogger("dragoman.wire")
 
 LARGEST = 65_507
 """Bytes that one datagram over IPv4 can hold."""
 _GOODBYE = 1.0
-"""Seconds for what is unsent to leave once a socket is closed; then it is dropped. The proactor loop of Windows never
-reports the end of one that was closed while a datagram was under way."""
+"""Seconds for what is unsent to leave once a socket is closed; then it is dropped."""
 _FACTOR = 3
 _LEAST = 512
 
@@ -147,6 +147,8 @@ class _Port(asyncio.DatagramProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.DatagramTransport, transport)
+        # typeshed does not know it
+        cast(Any, transport).set_write_buffer_limits(high=self.listener.limits.send_queue)
 
     def datagram_received(self, data: bytes, addr: Any) -> None:
         if not self.listener.open:
@@ -223,10 +225,9 @@ class UdpListener:
 
     async def start(self, bound: list[socket.socket]) -> None:
         """Take datagrams on these sockets."""
-        loop = asyncio.get_running_loop()
         for sock in bound:
-            transport, port = await loop.create_datagram_endpoint(lambda: _Port(self), sock=sock)
-            cast(Any, transport).set_write_buffer_limits(high=self.limits.send_queue)  # typeshed does not know it
+            port = _Port(self)
+            await bound_datagrams(port, sock)
             self._ports.append(port)
 
     def entered(self) -> None:
@@ -373,11 +374,10 @@ class DatagramChannel(asyncio.DatagramProtocol):
 async def dial(url: str, options: Options) -> Channel:
     """As `channel.Dial`: `udp://`. Whether a process listens there shows only when something is sent."""
     where = _where(url)
-    loop = asyncio.get_running_loop()
     channel = DatagramChannel(options.limits, Caller(scheme="udp", remote=where.address))
     try:
         async with asyncio.timeout(options.limits.call_timeout):
-            await loop.create_datagram_endpoint(lambda: channel, remote_addr=(where.host or "localhost", where.port))
+            await connected_datagrams(channel, where.host or "localhost", where.port)
     except (OSError, UnicodeError) as fault:
         raise cannot_dial(where, fault) from fault
     return channel
