@@ -105,6 +105,7 @@ class Command:
         """The environment in which logins are kept beside the test and not in the user's home and keyring."""
         return {
             "XDG_STATE_HOME": str(self.folder / ".state"),
+            "LOCALAPPDATA": str(self.folder / ".state"),
             "PYTHON_KEYRING_BACKEND": "keyring.backends.null.Keyring",
         }
 

@@ -128,16 +128,16 @@ def test_mistakes_in_link_options(access: AccessOptions) -> None:
         ("tcp://127.0.0.1:1", "tcp://127.0.0.1:1"),
         ("unix:calc.sock", "unix:calc.sock"),
         ("python server.py", ["python", "server.py"]),
-        ("stdio:python 'my server.py' tcp://x:1", ["python", "my server.py", "tcp://x:1"]),
+        ('stdio:python "my server.py" tcp://x:1', ["python", "my server.py", "tcp://x:1"]),
         ("./server", ["./server"]),
-        ("python -c 'a:b'", ["python", "-c", "a:b"]),
+        ('python -c "a:b"', ["python", "-c", "a:b"]),
     ],
 )
 def test_url_or_command(url: str, place: str | list[str]) -> None:
     assert target_of(url) == place
 
 
-@pytest.mark.parametrize("url", ["127.0.0.1:8000", "localhost:8000/rpc", "[::1]:80", "", " ", "stdio:", "stdio:a 'b"])
+@pytest.mark.parametrize("url", ["127.0.0.1:8000", "localhost:8000/rpc", "[::1]:80", "", " ", "stdio:", 'stdio:a "b'])
 def test_mistakes_in_urls(url: str) -> None:
     with pytest.raises(Usage):
         target_of(url)

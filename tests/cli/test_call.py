@@ -14,7 +14,8 @@ import trustme
 
 from .conftest import SERVICE, Command
 
-WIRES = ["http", "https", "ws", "wss", "tcp", "content-length", "tls", "unix", "udp", "child"]
+OPEN = ["http", "ws", "tcp", "content-length", "udp"] + ["unix"] * hasattr(socket, "AF_UNIX")
+SEALED = ["https", "wss", "tls"]
 
 
 class Place(msgspec.Struct):
@@ -32,13 +33,11 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Place
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(folder / "ca.pem"))
     authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(folder / "own.pem"))
-    open_urls = ["http", "ws", "tcp", "content-length", "unix", "udp"]
-    tls_urls = ["https", "wss", "tls"]
     command = Command(folder, patience=900)
-    _, plain = command.serve(*(_listen(wire, folder) for wire in open_urls))
-    _, secure = command.serve(*(_listen(wire, folder) for wire in tls_urls), options=("--tls-cert", "own.pem"))
-    found = {wire: Place(url, []) for wire, url in zip(open_urls, plain, strict=True)}
-    found |= {wire: Place(url, ["--ca", str(folder / "ca.pem")]) for wire, url in zip(tls_urls, secure, strict=True)}
+    _, plain = command.serve(*(_listen(wire, folder) for wire in OPEN))
+    _, secure = command.serve(*(_listen(wire, folder) for wire in SEALED), options=("--tls-cert", "own.pem"))
+    found = {wire: Place(url, []) for wire, url in zip(OPEN, plain, strict=True)}
+    found |= {wire: Place(url, ["--ca", str(folder / "ca.pem")]) for wire, url in zip(SEALED, secure, strict=True)}
     found["child"] = Place(f"{sys.executable} -m dragoman serve {folder / 'calculator.py'} stdio:", [])
     yield found
     command.end()
@@ -56,7 +55,7 @@ def place(places: dict[str, Place]) -> Place:
     return places["tcp"]
 
 
-@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("wire", [*OPEN, *SEALED, "child"])
 def test_call_on_every_wire(command: Command, places: dict[str, Place], wire: str) -> None:
     place = places[wire]
     done = command.run("call", place.url, "subtract", "42", "23", *place.options)

@@ -77,7 +77,7 @@ def test_a_place_where_it_may_not_be_is_told_at_once(command: Command, place: st
 
 def test_where_it_cannot_be_found_it_is_not_told_that_it_is(command: Command) -> None:
     (command.folder / "file").write_text("")
-    unwritable = {"XDG_STATE_HOME": f"{command.folder}/file"}
+    unwritable = dict.fromkeys(("XDG_STATE_HOME", "LOCALAPPDATA"), f"{command.folder}/file")
     server = command.start("serve", "calculator", "http://127.0.0.1:0", "--console", "0", env=unwritable)
     until(server.stderr, "`dragoman console` does not find this console")
     assert "prints its URL" not in until(server.stderr, "console at http://127.0.0.1:")

@@ -88,7 +88,7 @@ def test_a_missing_extra(command: Command, words: str, package: str, extra: str)
     (command.folder / f"{package}.py").write_text(lacking)
     done = command.run(*words.split(), "--json", env={"PYTHONPATH": os.fspath(command.folder)})
     assert (done.status, done.err) == (2, "")
-    assert f"needs {package}: pip install 'dragoman[{extra}]'" in done.json["error"]["message"]
+    assert f'needs {package}: pip install "dragoman[{extra}]"' in done.json["error"]["message"]
 
 
 def test_the_doctor_needs_an_extra_for_http_alone(command: Command) -> None:

@@ -157,8 +157,8 @@ def test_without_the_extra(command: Command) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr == (
-        "dragoman: the command needs cyclopts: pip install 'dragoman[cli]', "
-        "or in a clone of the source pip install -e '.[cli]'\n"
+        'dragoman: the command needs cyclopts: pip install "dragoman[cli]", '
+        'or in a clone of the source pip install -e ".[cli]"\n'
     )
 
 

@@ -225,7 +225,7 @@ def test_reload_without_the_extra(command: Command) -> None:
     (command.folder / "sitecustomize.py").write_text("import sys\nsys.modules['watchfiles'] = None\n")
     done = command.run("serve", "calculator", "--reload", env={"PYTHONPATH": str(command.folder)})
     assert done.status == 2
-    assert done.err.startswith("dragoman: --reload needs watchfiles: pip install 'dragoman[reload]', or in a clone")
+    assert done.err.startswith('dragoman: --reload needs watchfiles: pip install "dragoman[reload]", or in a clone')
 
 
 FAILING = '{"jsonrpc":"2.0","method":"fail","params":["other"],"id":N}\n'

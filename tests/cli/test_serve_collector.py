@@ -244,5 +244,5 @@ def test_without_the_extra(command: Command, option: str) -> None:
     done = command.run("serve", "calculator:api", "tcp://127.0.0.1:0", option, "http://127.0.0.1:1", env=env)
     assert done.status == 2
     assert done.err.startswith(
-        "dragoman: A collector (--otlp, --traces) needs OpenTelemetry with its exporter: pip install 'dragoman[otel]'"
+        'dragoman: A collector (--otlp, --traces) needs OpenTelemetry with its exporter: pip install "dragoman[otel]"'
     )

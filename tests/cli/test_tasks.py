@@ -188,7 +188,8 @@ def test_an_unknown_task(command: Command, url: str) -> None:
 
 
 def test_kept_ids_have_a_bound(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    for variable in ("XDG_STATE_HOME", "LOCALAPPDATA"):
+        monkeypatch.setenv(variable, str(tmp_path))
     monkeypatch.setattr(begun, "MOST", 3)
     for number in range(5):
         begun.remember("http://127.0.0.1/mcp?key=secret", f"t{number}", "train")

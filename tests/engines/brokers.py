@@ -18,6 +18,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 import uuid
@@ -250,6 +251,8 @@ def engine(scheme: str, program: str, recipe: Recipe, *places: str, folder: Path
     if url := os.environ.get(variable):
         yield Engine(scheme, url.rstrip("/"), [], {}, None)
         return
+    if sys.platform == "win32":
+        pytest.skip(f"brokers are started on POSIX systems alone, and {variable} names none that runs")
     path = _found(program, *places)
     if path is None:
         missing(f"no {program} on this machine, and {variable} names no broker that runs")

@@ -155,5 +155,5 @@ async def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch
         return real(name, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(builtins, "__import__", without_httptools)
-    with pytest.raises(LocalError, match=r"http:// needs httptools: pip install 'dragoman\[http\]'"):
+    with pytest.raises(LocalError, match=r'http:// needs httptools: pip install "dragoman\[http\]"'):
         await schemes.dial("http://127.0.0.1:1", Options())

@@ -275,4 +275,4 @@ def test_without_the_extra_it_is_named(name: str, module: str, package: str) -> 
         "except Exception as fault:\n    print(type(fault).__name__, fault)\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.startswith(f"LocalError {name} needs {package}: pip install 'dragoman[otel]'")
+    assert done.stdout.startswith(f'LocalError {name} needs {package}: pip install "dragoman[otel]"')

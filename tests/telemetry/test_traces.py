@@ -371,4 +371,4 @@ def test_without_the_extra_it_is_named() -> None:
         "except Exception as fault:\n    print(type(fault).__name__, fault)\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("LocalError Traces needs opentelemetry-api: pip install 'dragoman[otel]'")
+    assert done.stdout.startswith('LocalError Traces needs opentelemetry-api: pip install "dragoman[otel]"')

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from ..net.urls import printable
 from ..private_files import ensure_private, open_private, state_folder, write_private
+from ..system.files import STATE_HOME
 from ..system.processes import process_lives
 
 log: logging.Logger = logging.getLogger("dragoman")
@@ -57,9 +58,10 @@ def listed(name: str, url: str) -> Iterator[None]:
         path = new
     except (OSError, RuntimeError) as fault:
         log.warning(
-            "`dragoman console` does not find this console, which cannot be listed: %s; let XDG_STATE_HOME name a "
+            "`dragoman console` does not find this console, which cannot be listed: %s; let %s name a "
             "folder in which this user may write",
             fault,
+            STATE_HOME,
         )
     try:
         yield

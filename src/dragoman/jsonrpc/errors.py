@@ -54,8 +54,8 @@ def needs(what: str, package: str, extra: str) -> LocalError:
 
 
 def installing(extra: str) -> str:
-    """How to install an extra of dragoman."""
-    return f"pip install 'dragoman[{extra}]', or in a clone of the source pip install -e '.[{extra}]'"
+    """How to install an extra of dragoman, in the quotes that every shell has, also cmd.exe."""
+    return f'pip install "dragoman[{extra}]", or in a clone of the source pip install -e ".[{extra}]"'
 
 
 class CallTimeout(TimeoutError):

@@ -62,9 +62,12 @@ if sys.platform == "win32":
     def sync_folder(folder: Path) -> None:
         """Do nothing: the system keeps a renaming in its journal."""
 
+    STATE_HOME: Final = "LOCALAPPDATA"
+    """The variable that names the user's folder for state."""
+
     def state_home() -> Path:
         """Return the user's folder for state. Raises RuntimeError where the user has no home."""
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+        return Path(os.environ.get(STATE_HOME) or Path.home() / "AppData" / "Local")
 
 else:
     import fcntl
@@ -106,10 +109,13 @@ else:
         finally:
             os.close(opened)
 
+    STATE_HOME: Final = "XDG_STATE_HOME"
+    """The variable that names the user's folder for state."""
+
     def state_home() -> Path:
         """Return the user's folder for state: XDG_STATE_HOME, else ~/.local/state. Raises RuntimeError where the user
         has no home."""
-        return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+        return Path(os.environ.get(STATE_HOME) or Path.home() / ".local" / "state")
 
 
 def is_private(state: os.stat_result) -> bool:

@@ -14,14 +14,15 @@ from typing import Any, Final
 
 if sys.platform == "win32":
     import msvcrt
-    from io import TextIOWrapper
+    from io import TextIOWrapper, UnsupportedOperation
 
     def use_utf8() -> None:
         """Have the standard streams speak UTF-8 with lines that end in LF, as on other systems, whatever the code page.
         Consoles do so anyway."""
         for stream in (sys.stdin, sys.stdout, sys.stderr):
             if isinstance(stream, TextIOWrapper) and not stream.isatty():
-                stream.reconfigure(encoding="utf-8", errors=stream.errors, newline="\n")
+                with contextlib.suppress(UnsupportedOperation):  # the program has read from it already
+                    stream.reconfigure(encoding="utf-8", errors=stream.errors, newline="\n")
 
     _LOOK: Final = 0.05
     """Seconds between two looks for a key."""

@@ -41,6 +41,7 @@ class User:
         (home / "browser.py").write_text(BROWSER)
         self.env = {
             "XDG_STATE_HOME": str(home / "state"),
+            "LOCALAPPDATA": str(home / "state"),
             "PYTHON_KEYRING_BACKEND": "keyring.backends.null.Keyring",
             "BROWSER": f"{sys.executable} {home / 'browser.py'} %s",
         }

@@ -9,6 +9,7 @@ import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -771,7 +772,7 @@ async def test_a_call_has_answers_of_its_own(revision: Revision, wire: str) -> N
         assert (await client.call_tool("who", on_elicit=None)).text == "usual"
         assert (await client.call_tool("who", on_sample=lambda asked: "x")).text == "usual"
         assert (await client.call_tool("what", on_sample=lambda asked: "own")).text == "own"
-        assert (await client.call_tool("where", on_roots=["/own"])).text == "file:///own"
+        assert (await client.call_tool("where", on_roots=["/own"])).text == Path("/own").absolute().as_uri()
         assert (await client.call_tool("where", on_roots=list)).text == ""
         found = await client.get_prompt("poem", on_elicit=of_name("Bo"))
         assert getattr(found.messages[0].content, "text", None) == "Bo"

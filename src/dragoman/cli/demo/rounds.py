@@ -26,6 +26,7 @@ from ...jsonrpc.errors import LocalError
 from ...rpc.peer import Peer
 from ...rpc.service import Service
 from ...serving import serve
+from ...system.sockets import UNIX
 from ..exit_status import ending_of
 from .calculator import api
 
@@ -163,6 +164,8 @@ async def _connect(row: Round, folder: Path, here: Service) -> AsyncIterator[Pee
         async with connect(command, service=here, timeout=PATIENCE) as peer:
             yield peer
         return
+    if row.url.startswith("unix:") and not UNIX:
+        raise _Skip("this system has no Unix sockets in Python")
     ours, theirs = _contexts(folder) if row.url.startswith("tls:") else (None, None)
     async with serve(api, urls=[row.url], tls=ours) as serving:
         row.url = serving.urls[0]

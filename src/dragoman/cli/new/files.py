@@ -112,7 +112,7 @@ _SERVICE_README = """\
 
 A JSON-RPC 2.0 service.
 
-    pip install -e '.[dev]'
+    pip install -e ".[dev]"
     pytest
     dragoman call {module}.service:api divide 1 4
     dragoman serve {module}.service:api http://127.0.0.1:8000 tcp://127.0.0.1:9000
@@ -257,7 +257,7 @@ _MCP_README = """\
 
 An MCP server.
 
-    pip install -e '.[dev]'
+    pip install -e ".[dev]"
     pytest
     dragoman tools {module}.server:app
     dragoman tool {module}.server:app add_note title=tea 'text=two minutes'

@@ -84,7 +84,7 @@ def new(kind: Kind, name: str, /, *, output: Output = OUTPUT) -> int:
         return FINE
     for path in made:
         out.print(Text(f"{name}/{path}"), soft_wrap=True)
-    out.print(Text.assemble(("try", "bold"), f"  cd {name} && pip install -e '.[dev]' && pytest"), soft_wrap=True)
+    out.print(Text.assemble(("try", "bold"), f'  cd {name} && pip install -e ".[dev]" && pytest'), soft_wrap=True)
     return FINE
 
 

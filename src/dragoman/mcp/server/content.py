@@ -246,7 +246,9 @@ def _read(file: File, uri: str, kind: str | None) -> ResourceContents:
     otherwise as a blob."""
     try:
         data = _bytes_of(file.path)
-    except IsADirectoryError:
+    except OSError:
+        if not os.path.isdir(file.path):
+            raise
         raise LocalError(f"File({str(file.path)!r}) is a folder: give a file") from None
     if kind is None or is_text(kind):
         try:
