@@ -24,7 +24,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Raw, Struct
 
-from dragoman.mcp import Context, ForeignContent, Image, Server, ToolAnnotations, ToolError
+from dragoman.mcp import Context, ForeignContent, Image, ResourceNotFound, Server, ToolAnnotations, ToolError
 
 app = Server("weather", version="1.2.3", title="The weather", instructions="Ask for a city.")
 
@@ -104,6 +104,8 @@ def map() -> bytes:
 
 @app.resource("weather://cities/{city}", name="city", mime_type="text/plain", inline=True)
 def city(city: str) -> str:
+    if city == "Atlantis":
+        raise ResourceNotFound("It sank")
     return f"{city}: sunny"
 
 
@@ -263,6 +265,10 @@ def test_read(command: Command, url: str, revision: str) -> None:
     done = command.run("read", url, "weather://nothing", *era)
     assert done.status == 1
     assert done.err.startswith("error -32")
+    assert "did you mean weather://map?" in done.err
+    sunk = command.run("read", url, "weather://cities/Atlantis", *era)
+    assert "It sank" in sunk.err
+    assert "lists no resource" not in sunk.err  # it has a template
     assert command.run("read", url).status == 2
 
 
@@ -325,6 +331,9 @@ def test_questions_without_a_terminal(command: Command, places: dict[str, str], 
     assert (done.status, done.out) == (0, "3 small\n"), done.err
     done = command.run(*words, "--answer", "size=large")
     assert (done.status, done.out) == (0, "decline\n")
+    done = command.run(*words, "--answer", "colour=red")
+    assert (done.status, done.out) == (0, "decline\n")
+    assert done.err == "weather asks: How many umbrellas?\n  declined: --answer lacks count\n"
     done = command.run("tool", places[wire], "pay", "--revision", revision)
     assert (done.status, done.out) == (0, "decline\n")
     assert "at the host pay.example" in done.err

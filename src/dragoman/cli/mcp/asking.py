@@ -130,7 +130,7 @@ class Asker:
         content = {name: field["default"] for name, field in fields.items() if "default" in field} | known
         missing = [name for name in _required(schema) if name not in content]
         if not known or missing:
-            return _decline(missing if known else [])
+            return _decline((missing or list(fields)) if self.given else [])
         _review(content)
         return QuestionReply("accept", content)
 

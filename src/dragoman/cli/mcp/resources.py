@@ -8,8 +8,10 @@ from typing import Annotated
 from cyclopts import App, Parameter
 from rich.text import Text
 
-from ...jsonrpc.errors import RpcError
+from ...jsonrpc.errors import LocalError, RpcError
 from ...mcp import Client, ReadResourceResult
+from ...mcp.protocol.uri import normal
+from ...mcp.protocol.uri_template import is_template, parse
 from ..advice import about_name, probing
 from ..content import blob_of, contents_text
 from ..exit_status import FINE, MissingArgument
@@ -116,5 +118,14 @@ async def _read(client: Client, uri: str) -> ReadResourceResult:
         async with probing():
             lists = plain(await list_all(client, "resources", "resourceTemplates"))
             known = [each[KINDS[name].key] for name, entries in lists.items() for each in entries]
-            about_name(error, "resource", uri, known, await list_others(client, "resource"))
+            if not any(_has(template, uri) for template in known):  # else its function says what is wrong
+                about_name(error, "resource", uri, known, await list_others(client, "resource"))
         raise
+
+
+def _has(template: str, uri: str) -> bool:
+    """Whether a URI is one of a template's; False for a text that is no template that we know."""
+    try:
+        return is_template(template) and parse(template).match(normal(uri)) is not None
+    except LocalError:
+        return False
