@@ -133,5 +133,6 @@ def check_document_resource(document: ProtectedResource, url: str) -> None:
     if named not in (ours, ours.partition("?")[0], origin_of(url)):
         raise MetadataRefused(
             f"the metadata of the protected resource is for {document.resource!r}, and {url!r} is called: a token for "
-            "the one must not be sent to the other. If you trust it, say so with resource="
+            "the one must not be sent to the other. If it is the server that you mean, call it by its own URL; or, if you "
+            "trust it, say so with resource= (--resource of dragoman login)"
         )

@@ -506,6 +506,14 @@ async def test_a_step_up_and_its_bound() -> None:
     assert len(logins.asked) == 5
 
 
+async def test_a_step_up_without_a_person_says_which_scopes_the_call_needs() -> None:
+    needed = LoginNeeded("a person has to log in first: dragoman login")
+    authorizer = made(Scripted((500, b"")), Logins("t0", needed))
+    await request(authorizer, {"t0"})
+    with pytest.raises(LoginNeeded, match="the call needs the scopes write: a person has to log in first"):
+        await forbidden(authorizer, "tools/call a", set())
+
+
 async def test_many_that_lack_a_scope_lead_to_one_login() -> None:
     authorizer = made(Scripted((500, b"")), logins := Logins("t0", "t1"))
     await request(authorizer, {"t0"})

@@ -27,7 +27,7 @@ from ..challenge import Challenge, parse_challenges
 from ..errors import AuthError, OAuthError
 from ..fetch import Fetched, FetchFailed
 from ..metadata import canonical
-from .errors import AssertionRefused, AuthorizationFailed, LoginFailed
+from .errors import AssertionRefused, AuthorizationFailed, LoginFailed, LoginNeeded
 from .grants import Clock, refresh
 from .login import TokenRequest
 from .requests import Sender, outcome_of
@@ -44,6 +44,8 @@ MOST_STEP_UPS = 2
 """Logins for more scopes that one operation may lead to before one of it succeeds."""
 MOST_NONCES = 2
 """Times that a request is sent again with another DPoP nonce."""
+MOST_SHOWN = 200
+"""Characters of a server's scopes that an error shows."""
 
 Obtain = Callable[[World, TokenRequest], Awaitable[Grant]]
 Patience = Callable[[], AbstractContextManager[object]]
@@ -213,7 +215,11 @@ class Authorizer:
             if tries >= MOST_STEP_UPS:
                 return False
             self.step_ups[operation] = tries + 1
-            await self._log_in(challenge)
+            try:
+                await self._log_in(challenge)
+            except LoginNeeded as needed:
+                lacking = " ".join(challenge.scopes)[:MOST_SHOWN] or "that the login lacks"
+                raise LoginNeeded(f"the call needs the scopes {lacking}: {needed}") from needed
             return True
 
     def _has_other(self, used: str | None) -> bool:

@@ -194,6 +194,6 @@ async def _token(url: str, fetcher: Fetcher, account: str, report: Explained) ->
         return False
     answer = await probe(url, fetcher, fields)
     refused = answer.status in (401, 403)
-    why = "" if not refused else f": {answer.field or 'without a reason'}"
+    why = f": {answer.field or 'without a reason'}" if refused else ", so it is not refused"
     report.add("request", f"POST {url} with the token: HTTP {answer.status}{why}", not refused)
     return not refused

@@ -23,6 +23,7 @@ GROUP = Group("Authorization server", sort_key=10)
 
 app: App = App(
     name="server",
+    usage="Usage: dragoman auth server [OPTIONS] [URL]",
     help_epilogue="""\
 Examples:
 

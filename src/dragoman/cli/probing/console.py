@@ -24,7 +24,7 @@ app: App = App(
 Examples:
 
   dragoman console                                open it in the browser
-  dragoman console --print                        print its URL and no more
+  dragoman console --print                        print its URL, open nothing
   dragoman console 9092                           the one at this port
   dragoman console --json                         all of them, for scripts
 
