@@ -16,4 +16,6 @@ server = Server("notes", auth=Static(keys))
 async def save(text: str, who: Identity) -> str:
     "Save a note."
     return f"saved for {who.subject}"
+
+
 # [/keys]
