@@ -352,10 +352,18 @@ class SyncEvents:
         self._portal = portal
         self._source = source
 
+    def __repr__(self) -> str:
+        return f"<SyncEvents {self._source.name}>"
+
     @property
     def cursor(self) -> str | None:
         """The position up to which the reader has got everything."""
         return self._source.cursor
+
+    @property
+    def gaps(self) -> int:
+        """How often events were skipped, because the far end did not keep them so long."""
+        return self._source.gaps
 
     def __enter__(self) -> SyncEvents:
         return self
