@@ -60,6 +60,7 @@ LAZY: Final = {
     ("dragoman.cli.serving.admin", "dragoman.cli.serving.admin_service"): ASKED,
     ("dragoman.serving", "dragoman.console"): ASKED,
     ("dragoman.serving", "dragoman.web"): ASKED,
+    ("dragoman.serving", "dragoman.system.terminal"): TERMINAL,
     ("dragoman.rpc.binding.identity", "dragoman.access"): GUARDED,
     ("dragoman.rpc.method", "dragoman.access"): GUARDED,
     ("dragoman.rpc.dispatch", "dragoman.access"): GUARDED,
