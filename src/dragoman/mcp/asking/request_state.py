@@ -26,7 +26,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from ...allowance import Allowance, Owner
 from ...jsonrpc.errors import InternalError, InvalidParams, LocalError, needs
-from ...secret import SECRET, read_secrets
+from ...secret import read_secrets
 from ..protocol.admission import UNREADABLE
 from ..protocol.encoding import decode
 
@@ -152,10 +152,10 @@ class StateSeal:
     ) -> None:
         if life <= 0:
             raise LocalError(f"the life of a sealed state is a number of seconds above 0, not {life!r}")
-        self.own: bool = keys is None and not os.environ.get(SECRET)
-        """Whether the key was generated here, so that no other process can open the states."""
-        self.keys: list[bytes] = [] if self.own else read_secrets(keys)
+        self.keys: list[bytes] = read_secrets(keys)
         """The keys that other processes may have, too; empty if `own`."""
+        self.own: bool = not self.keys
+        """Whether the key was generated here, so that no other process can open the states."""
         self._keys = self.keys or [os.urandom(32)]
         self.life = life
         self.size = size
