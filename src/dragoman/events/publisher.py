@@ -96,8 +96,8 @@ class EventBatch(Struct):
 
 class EventPublisher:
     """The event types of an application, and what was emitted: `events.event` registers a type, `events.emit` sends an
-    event to all who follow its type. `Service(events=...)` delivers them to peers, and MCP's `Events(publisher=...)` to
-    clients of MCP.
+    event to all who follow its type. `Service(events=...)` delivers them to peers, and MCP's `Events`, which has one as
+    `publisher`, to clients of MCP.
 
     `store`: `sqlite:PATH`, which the processes of one machine may share, or `memory:`, which ends with the serving.
     `limits`: the bounds. `forward`: URLs of brokers' topics to which each event is published, too (see `forwarding`).

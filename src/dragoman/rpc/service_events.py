@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -25,16 +25,14 @@ from ..events.catalog import EventArguments, EventDefinition
 from ..events.messages import EVENT, EventMessage, message_of
 from ..events.outbox import KeptEvent
 from ..events.publisher import EventPublisher, EventSite, TooManyStreams
+from ..events.slow_readers import send_when_read
 from ..jsonrpc.codec import CallMessage
 from ..jsonrpc.errors import CallRefused, InvalidParams, InvalidRequest, LocalError, Refusal
-from ..net.reconnect import backoff
 from .binding.binding import bind
 from .context import Context
 from .event_messages import ACTIVE, HEARTBEAT, LIST, SUBSCRIBE, ActiveMessage, ListedEvent, Seconds, SubscriptionId
 from .method import Method
 
-_PAUSES: Final = (0.05, 2.0)
-"""Seconds between two tries to send to a peer that reads slowly: the first, and the longest."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -163,11 +161,10 @@ class _Stream:
     async def send(self, method: str, params: Struct) -> None:
         """Send a notification as soon as the peer reads so far: what comes after it waits in the outbox. Raises
         CallRefused once the caller may not follow the events."""
-        for pause in backoff(*_PAUSES):
-            _demand(self._definition, self._context.caller, self._arguments)
-            if self.say(method, params):
-                return
-            await asyncio.sleep(pause)
+        await send_when_read(
+            lambda: self.say(method, params),
+            lambda: _demand(self._definition, self._context.caller, self._arguments),
+        )
 
 
 def _shown(definition: EventDefinition, caller: Caller) -> bool:

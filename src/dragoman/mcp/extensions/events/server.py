@@ -24,10 +24,10 @@ from ....events.clock import Clock
 from ....events.limits import EventLimits
 from ....events.outbox import KeptEvent, Outbox, path_of
 from ....events.publisher import EventBatch, EventPublisher, EventSite
+from ....events.slow_readers import send_when_read
 from ....jsonrpc.codec import CallMessage
 from ....jsonrpc.errors import CallRefused, InternalError, InvalidParams, LocalError, Refusal
 from ....jsonrpc.options import CALLABLE, NONE, SECONDS, TEXT, TEXTS, TIME, check, instance, many, one_of, strict
-from ....net.reconnect import backoff
 from ....repeats import Repeats
 from ....secret import read_secrets
 from ....store.contract import StoreLost
@@ -67,8 +67,6 @@ POLL_AGAIN: Final = 10.0
 """Seconds after which a client may poll again."""
 LISTED: Final = 100
 """Event types on a page."""
-_PAUSES: Final = (0.05, 2.0)
-"""Seconds between two tries to send to a stream that reads slowly: the first, and the longest."""
 _encode = msgspec.json.Encoder().encode
 
 _OPTIONS: Final = {
@@ -461,12 +459,12 @@ class _Stream:
     async def send(self, method: str, params: Any, *, last: bool = False) -> None:
         """Send a message, as soon as the client reads so far: what comes after it waits in the outbox. Raises _Revoked
         once the caller may not have it, unless it is the last, which says so."""
-        for pause in backoff(*_PAUSES):
+
+        def demand() -> None:
             if not last and (why := self._refuses()) is not None:
                 raise _Revoked(why)
-            if self.say(method, params):
-                return
-            await asyncio.sleep(pause)
+
+        await send_when_read(lambda: self.say(method, params), demand)
 
 
 def _sealing_keys(keys: Sequence[str | bytes] | str | bytes | None, store: str) -> list[bytes]:
