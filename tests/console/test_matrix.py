@@ -12,7 +12,6 @@ import logging
 import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -757,12 +756,6 @@ SCOPES: Sequence[str | None] = (
 """None: no token."""
 
 
-@pytest.fixture
-def _state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", f"{tmp_path}")
-
-
-@pytest.mark.usefixtures("_state")
 async def test_each_scope_allows_its_own() -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     AUTHORITY.issue_cert("127.0.0.1").configure_cert(context)
@@ -819,7 +812,6 @@ async def test_each_scope_allows_its_own() -> None:
                 assert (await ask(f"{path}{'&' if '?' in path else '?'}access_token={good}", None)).status in (400, 401)
 
 
-@pytest.mark.usefixtures("_state")
 async def test_a_question_is_for_those_who_may_answer_it() -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     AUTHORITY.issue_cert("127.0.0.1").configure_cert(context)

@@ -36,11 +36,6 @@ def certificate() -> ssl.SSLContext:
 AUTHORITY = trustme.CA()
 
 
-@pytest.fixture(autouse=True)
-def _state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", f"{tmp_path}")
-
-
 @pytest.mark.parametrize(
     ("text", "address"),
     [

@@ -36,11 +36,6 @@ from .test_workers import peers_of, two_workers
 SECRET = "a secret that all replicas have"
 
 
-@pytest.fixture(autouse=True)
-def _state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", f"{tmp_path}")
-
-
 @pytest.fixture(params=["memory", "redis"])
 def bus(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """The URL of a bus that several processes have."""

@@ -28,11 +28,6 @@ from .test_replicas import machines
 HTTP = "http://127.0.0.1:0"
 
 
-@pytest.fixture(autouse=True)
-def _state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", f"{tmp_path}")
-
-
 async def listed(ends: Ends, query: str = "") -> list[dict[str, Any]]:
     found = await ends.get(f"/api/subscriptions{query}")
     return list(found["subscriptions"])

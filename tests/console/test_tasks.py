@@ -29,11 +29,6 @@ from .test_workers import two_workers
 HTTP = "http://127.0.0.1:0"
 
 
-@pytest.fixture(autouse=True)
-def _state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", f"{tmp_path}")
-
-
 async def listed(ends: Ends, query: str = "") -> list[dict[str, Any]]:
     found = await ends.get(f"/api/tasks{query}")
     return list(found["tasks"])

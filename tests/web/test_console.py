@@ -12,7 +12,6 @@ from itertools import cycle
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 import dragoman
 from dragoman import Context, RpcError, Service, connect
@@ -20,7 +19,7 @@ from dragoman.mcp import Client, Server, ToolAnnotations
 from tests.engines.wires import until
 from tests.npm import installed
 
-from .browsing import Watched, browser, looking
+from .browsing import Watched, looking
 from .consoled import Operated, operated
 from .served import desk, shop
 from .test_page import BIDI, MARKUP
@@ -30,12 +29,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.xdist_group("browser"),
 ]
-
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def running() -> AsyncIterator[Any]:
-    async with browser() as one:
-        yield one
 
 
 @asynccontextmanager

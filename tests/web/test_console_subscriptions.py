@@ -9,13 +9,12 @@ from itertools import cycle
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from tests.mcp.calling import Calls
 from tests.mcp.extensions.events.receiving import Receiver, echo, receiving
 from tests.npm import installed
 
-from .browsing import Watched, browser, looking
+from .browsing import Watched, looking
 from .consoled import operated
 from .served import shop
 from .shipments import Shipments, failing, subscribe, subscriber
@@ -26,12 +25,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.xdist_group("browser"),
 ]
-
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def running() -> AsyncIterator[Any]:
-    async with browser() as one:
-        yield one
 
 
 @asynccontextmanager

@@ -10,12 +10,11 @@ from itertools import cycle
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from tests.mcp.calling import Calls
 from tests.npm import installed
 
-from .browsing import Watched, browser, looking
+from .browsing import Watched, looking
 from .consoled import Operated, operated
 from .reports import Reports, becomes, begin, client
 from .served import shop
@@ -28,12 +27,6 @@ pytestmark = [
     pytest.mark.xdist_group("browser"),
 ]
 TITLE = "Publish the report “Sales 2026”?"
-
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def running() -> AsyncIterator[Any]:
-    async with browser() as one:
-        yield one
 
 
 @asynccontextmanager

@@ -5,31 +5,23 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from dragoman import Peer, RpcError, Service, connect, serve
 from dragoman.mcp import Client, Server
 from tests.console.test_workers import peers_of, two_workers
 from tests.engines.brokers import Engine
 
-from .browsing import browser, looking
+from .browsing import looking
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.slow,
     pytest.mark.xdist_group("browser"),
 ]
-
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def running() -> AsyncIterator[Any]:
-    async with browser() as one:
-        yield one
 
 
 async def test_two_browsers_see_two_workers_and_the_end_of_one(running: Any, tmp_path: Path) -> None:

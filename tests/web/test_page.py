@@ -20,7 +20,7 @@ from dragoman.web import read_page_files
 from tests.npm import installed
 from tests.skips import SCHEMAS
 
-from .browsing import Watched, browser, looking
+from .browsing import Watched, looking
 from .served import desk, left, shop
 
 pytestmark = [
@@ -29,12 +29,6 @@ pytestmark = [
     pytest.mark.xdist_group("browser"),
 ]
 REVISIONS = ["2026-07-28", "2025-11-25", "2025-06-18"]
-
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def running() -> AsyncIterator[Any]:
-    async with browser() as one:
-        yield one
 
 
 @pytest_asyncio.fixture(loop_scope="module")

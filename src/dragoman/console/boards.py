@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Iterable, Mapping
-from typing import TypeVar
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 from ..jsonrpc.errors import RpcError
 from ..observer import HasBoards
@@ -13,8 +13,6 @@ from ..store.contract import StoreLost
 from .board import LONGEST, NOT_KILLED
 
 repeats: Repeats = Repeats(logging.getLogger("dragoman"))
-
-T = TypeVar("T")
 
 
 def boards_of(served: Mapping[str, object]) -> Iterable[object]:
@@ -30,10 +28,11 @@ def warn_away(what: str, server: str, error: StoreLost) -> str:
     return server[:LONGEST]
 
 
-async def reach(work: Awaitable[T], what: str, server: str) -> T:
-    """Return what a board does. RpcError where its store is away."""
+@contextmanager
+def reaching(what: str, server: str) -> Iterator[None]:
+    """Raise RpcError where the store of a board is away that is used within. `what`: tasks, or subscriptions."""
     try:
-        return await work
+        yield
     except StoreLost as error:
         repeats.warning("%s of %s cannot be reached: %s", what, server, error)
         raise RpcError.of(NOT_KILLED, f"the {what} of {server[:LONGEST]} cannot be reached now") from error

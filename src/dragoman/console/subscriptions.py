@@ -19,7 +19,7 @@ from ..jsonrpc.errors import LocalError, RpcError
 from ..rpc.tracing import SECRETS, masking
 from ..store.contract import StoreLost
 from .board import LONGEST, NOT_KILLED, log_act
-from .boards import boards_of, reach, warn_away
+from .boards import boards_of, reaching, warn_away
 from .messages import WHOLE
 from .rows import SubscriptionRows
 from .views import merge_subscriptions
@@ -81,22 +81,27 @@ class OperatedSubscriptions:
 
     async def end(self, id: str, by: str) -> None:
         """End a subscription. `by`: who does it, for the log. RpcError if there is none, or its store is away."""
-        board, found = await self._demand(id)
-        if not await reach(board.end_subscription(id), WHAT, board.server):
+        board, found = self._demand(id)
+        with reaching(WHAT, board.server):
+            ended = await board.end_subscription(id)
+        if not ended:
             raise no_subscription(id)
         log_act("ended", by, _about(found))
 
     async def retry(self, id: str, by: str) -> None:
         """Try the event that its receiver did not accept again at once. `by` and the error as for `end`; RpcError also
         if there is no such event."""
-        board, found = await self._demand(id)
-        if not await reach(board.retry_subscription(id), WHAT, board.server):
+        board, found = self._demand(id)
+        with reaching(WHAT, board.server):
+            retried = await board.retry_subscription(id)
+        if not retried:
             raise RpcError.of(NOT_KILLED, f"subscription {id} waits for no other try: its receiver accepts its events")
         log_act("retried", by, _about(found))
 
-    async def _demand(self, id: str) -> tuple[EventBoard, EventSubscription]:
+    def _demand(self, id: str) -> tuple[EventBoard, EventSubscription]:
         for board in self._boards():
-            found = await reach(_find(board, id), WHAT, board.server)
+            with reaching(WHAT, board.server):
+                found = board.find_subscription(id)
             if found is not None:
                 return board, found
         raise no_subscription(id)
@@ -126,10 +131,6 @@ def check_place(text: str) -> None:
     """Raise LocalError for what is no place behind which a page begins."""
     if len(text) > PLACE:
         raise LocalError(f"after is that of the page before, which has at most {PLACE} characters")
-
-
-async def _find(board: EventBoard, id: str) -> EventSubscription | None:
-    return board.find_subscription(id)
 
 
 def no_subscription(id: str) -> RpcError:

@@ -28,7 +28,7 @@ from ..store.contract import StoreLost
 from ..tasks.contract import TaskBoard, TasksFull
 from ..tasks.record import Status, TaskRecord
 from .board import LONGEST, NOT_KILLED, log_act
-from .boards import boards_of, reach, warn_away
+from .boards import boards_of, reaching, warn_away
 from .messages import CALLED, WHOLE
 from .recorder import is_tool_error
 from .rows import TaskDetail, TaskRow, TaskRows
@@ -209,7 +209,8 @@ def _one_line(question: Raw) -> Raw:
 async def _do(work: Awaitable[T], board: TaskBoard) -> T:
     """Return what a board does. RpcError where its store is away or full."""
     try:
-        return await reach(work, "tasks", board.server)
+        with reaching("tasks", board.server):
+            return await work
     except TasksFull as error:
         raise RpcError.of(NOT_KILLED, f"{error}") from error
 

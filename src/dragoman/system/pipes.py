@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import stat
 import sys
@@ -268,8 +269,6 @@ if sys.platform == "win32":
     def _broken(fault: OSError) -> OSError:
         """Return the fault as POSIX has it: the CRT reports a pipe without a reader as an invalid argument."""
         return BrokenPipeError(fault.errno, fault.strerror) if fault.errno in _NO_READER else fault
-
-    import errno
 
     _NO_READER: Final = (errno.EINVAL, errno.EPIPE)
 
