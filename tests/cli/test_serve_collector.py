@@ -67,7 +67,8 @@ class Sent:
 
     def calls(self, method: str, outcome: str) -> int:
         """The counter of calls."""
-        points: Any = self.metrics["dragoman.calls"].sum.data_points if self.metrics else ()
+        counter = self.metrics.get("dragoman.calls")  # an export before the first call has other metrics
+        points: Any = () if counter is None else counter.sum.data_points
         wanted = {"rpc.method": method, "dragoman.outcome": outcome}
         return sum(one.as_int for one in points if wanted.items() <= _values(one.attributes).items())
 

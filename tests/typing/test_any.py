@@ -53,9 +53,13 @@ REASONS = {
         Binding.result_type Context.call(result) Context.call_all(result) Context.elicit(schema)
         OutgoingBatch.call(result) Peer.call(result) RouteRequest.json(type) SyncBatch.call(result) SyncPeer.call(result)
         Peer.start(result) Peer.task(result) SyncPeer.start(result) SyncPeer.task(result) TaskHandle.__init__(result)
+        EventSubscription.__init__(result) Peer.subscribe(result) SyncPeer.subscribe(result)
     """,
     BOTH: "CallStore.delete() CallStore.get() Context.call() Context.call_all()",
-    OWN: "Options.load_board Options.store Outgoing.extra Peer.__init__(runner) TaskHandle.__init__(peer)",
+    OWN: """
+        EventSubscription.__init__(peer) Options.load_board Options.store Outgoing.extra Peer.__init__(runner)
+        TaskHandle.__init__(peer)
+    """,
     STRANGE: """
         HistogramExporter.export(kwargs) HistogramExporter.shutdown(kwargs)
         Serving.send() Serving.send(value) Serving.throw() Serving.throw(error)
