@@ -129,11 +129,16 @@ ROOMS = (
 """Each runs in a process of its own, so that a standstill ends its own room alone."""
 
 
-INSTALL = (
-    "import os, sysconfig; from pathlib import Path; "
-    'Path(sysconfig.get_path("purelib"), "dragoman.pth").write_text("\\n".join(os.environ["PYTHONPATH"].split(os.pathsep)))'
-)
-"""Has that Python find the package by itself, as where it is installed: child processes do not get PYTHONPATH."""
+INSTALL = """
+import os, sys, sysconfig
+from pathlib import Path
+cache = str(Path(sys.prefix, "bytecode"))
+keep = f"import sys; sys.dont_write_bytecode = False; sys.pycache_prefix = {cache!r}"
+lines = [*os.environ["PYTHONPATH"].split(os.pathsep), keep]
+Path(sysconfig.get_path("purelib"), "dragoman.pth").write_text(chr(10).join(lines))
+"""
+"""Has that Python find the package by itself, as where it is installed: child processes do not get PYTHONPATH. And keep
+what it compiles, which the script forbids: the tests start hundreds of processes."""
 
 
 def main(script: str, rooms: list[str]) -> int:
