@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+
+from .interop.mcp.environments import Missing, for_windows
 
 ROOT = Path(__file__).parents[1]
 
@@ -36,7 +39,8 @@ p.stdout.read() returns with F = 0, and does not with F = CREATE_NO_WINDOW."""
 UNREACHABLE = "Wine: WSARecv on a connected UDP socket, never completed again once a datagram was refused"
 """s.connect(nobody); task = create_task(loop.sock_recv(s, 9)); await sleep(0.1); s.send(b"x"); await sleep(0.1): it is
 refused; once more, and the task waits, also when a socket that is now bound at nobody's address sends to s."""
-PEERS = "not there: fcntl, by which runs share the environments of foreign peers"
+NODE = "the stand-in for Windows has no Node"
+FASTMCP = "the official SDK stands for peers in Python there"
 PACKAGES = "the stand-in for Windows has no standardwebhooks or mcp-webhook-events"
 FOREIGN = "Wine: CreateProcess, which starts programs of Linux that PATH names; they do not know its paths"
 """run(["mosquitto", "-c", path]) with a `path` that open(path) reads says that it cannot open that file; Windows has no
@@ -51,8 +55,12 @@ SKIPPED: dict[str, str] = {
     "tests/cli/test_large_blocks.py": LIMITS,
     "tests/cli/test_demo.py::test_a_broker_is_started_and_ended": FOREIGN,
     "tests/mcp/client/test_negotiation.py::test_a_server_that_cannot_start_is_started_once": UNSENT,
-    "tests/mcp/extensions/events/peers/test_aisdk.py": PEERS,
-    "tests/mcp/extensions/tasks/test_hosts.py": PEERS,
+    "tests/interop/mcp/test_peers.py::test_a_pair[everything": NODE,
+    "tests/interop/mcp/test_peers.py::test_a_pair[fastmcp": FASTMCP,
+    "tests/interop/mcp/test_peers.py::test_a_pair[ts1": NODE,
+    "tests/interop/mcp/test_peers.py::test_a_pair[ts2": NODE,
+    "tests/mcp/extensions/events/peers/test_aisdk.py": NODE,
+    "tests/mcp/extensions/tasks/test_hosts.py": NODE,
     "tests/mcp/extensions/events/test_both.py": PACKAGES,
     "tests/mcp/extensions/events/test_hostile.py": PACKAGES,
     "tests/mcp/extensions/events/test_killed.py": PACKAGES,
@@ -125,6 +133,7 @@ ROOMS = (
     "tests/auth",
     "tests/mcp",
     "tests/cli",
+    "tests/interop/mcp/test_peers.py",
 )
 """Each runs in a process of its own, so that a standstill ends its own room alone."""
 
@@ -150,6 +159,9 @@ def main(script: str, rooms: list[str]) -> int:
         print("test-windows: no Python for Windows could be made here, so nothing is tested on Windows")
         return 0
     subprocess.run([script, f"python -c '{INSTALL}'"], cwd=ROOT, stdin=subprocess.DEVNULL, check=True)
+    for peer in ("mcp1", "mcp2"):
+        with suppress(Missing):  # the tests say it
+            for_windows(peer)
     failed = []
     for room in rooms or ROOMS:
         within = [f"--ignore={one}" for one in ROOMS if one != room and one.startswith(f"{room}/")]

@@ -1,22 +1,25 @@
 """The peers' environments, under `.venv-peers/`: a virtual environment for each Python peer, one folder for node's.
 
 They are made when first needed, in pinned versions, and kept; what cannot be made is `Missing`, with the reason. Two
-processes that need the same one wait for each other.
+processes that need the same one wait for each other. On Windows a Python peer is a folder of packages for the
+interpreter that runs the tests, which Linux can make for it.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import re
 import shutil
 import subprocess
 import sys
+import time
 import venv
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from dragoman.system.files import lock
 
 ROOT = Path(__file__).parents[3]
 CACHE = ROOT / ".venv-peers"
@@ -69,7 +72,11 @@ def version(peer: str) -> str:
 
 def program(peer: str) -> list[str]:
     """The command that runs a script of this peer. Raises Missing."""
-    return [python(peer)] if peer in PYTHON else [node()]
+    if peer not in PYTHON:
+        return [node()]
+    if os.name == "nt":
+        return [sys.executable, str(Path(__file__).parent / "peers" / "from_folder.py"), str(for_windows(peer))]
+    return [python(peer)]
 
 
 def variables() -> dict[str, str]:
@@ -87,6 +94,17 @@ def python(peer: str) -> str:
             pip = [sys.executable, "-m", "pip", "--python", str(interpreter), "install", "--quiet"]
             run([*pip, "--disable-pip-version-check", *PYTHON[peer]])
     return str(interpreter)
+
+
+def for_windows(peer: str) -> Path:
+    """The packages of a Python peer for CPython 3.12 on Windows. Raises Missing."""
+    folder = CACHE / f"{peer}-windows"
+    with made(folder, PYTHON[peer]) as missing:
+        if missing:
+            pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+            wheels = ["--platform", "win_amd64", "--python-version", "3.12", "--only-binary=:all:"]
+            run([*pip, *wheels, "--target", str(folder), *PYTHON[peer]])
+    return folder
 
 
 def node() -> str:
@@ -109,8 +127,9 @@ def made(folder: Path, packages: list[str]) -> Iterator[bool]:
     """Whether the folder has to be made (True: it is gone now); marked as ready at the end, for these packages."""
     CACHE.mkdir(exist_ok=True)
     ready = folder / f".ready-{hashlib.sha256(' '.join(packages).encode()).hexdigest()[:16]}"
-    with (CACHE / f"{folder.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with (CACHE / f"{folder.name}.lock").open("w") as file:
+        while not lock(file.fileno()):
+            time.sleep(0.05)
         if ready.exists():
             yield False
             return

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from tests.ports import free_port
 
@@ -25,7 +25,7 @@ from .pairs import Pair
 HERE = Path(__file__).parent / "peers"
 PATIENCE = 180.0
 """Seconds for a whole meeting; each feature has its own, shorter, time."""
-STARTING = 30.0
+STARTING = 120.0
 EVERYTHING = {"stdio": "stdio", "http": "streamableHttp", "sse": "sse"}
 
 
@@ -97,18 +97,28 @@ def listening(command: list[str], port: int, extra: dict[str, str]) -> Iterator[
             stdin=subprocess.DEVNULL,
             stdout=said,
             stderr=said,
-            start_new_session=True,
         )
         try:
             await_port(child, port, said)
             yield
         finally:
-            os.killpg(child.pid, signal.SIGTERM)
-            try:
-                child.wait(10)
-            except subprocess.TimeoutExpired:
-                os.killpg(child.pid, signal.SIGKILL)
-                child.wait()
+            end(child)
+
+
+def end(child: subprocess.Popen[bytes]) -> None:
+    """End a process and its children."""
+    try:
+        all_of_it = [*psutil.Process(child.pid).children(recursive=True), psutil.Process(child.pid)]
+    except psutil.NoSuchProcess:
+        all_of_it = []
+    for one in all_of_it:
+        with suppress(psutil.NoSuchProcess):
+            one.terminate()
+    _, left = psutil.wait_procs(all_of_it, timeout=10)
+    for one in left:
+        with suppress(psutil.NoSuchProcess):
+            one.kill()
+    child.wait()
 
 
 def await_port(child: subprocess.Popen[bytes], port: int, said: Any) -> None:
