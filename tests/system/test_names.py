@@ -86,9 +86,10 @@ MEMBERS: Final = frozenset(
         "CREATE_NO_WINDOW",
         "CTRL_BREAK_EVENT",
         "STARTUPINFO",
+        "which",
     ]
 )
-"""Members of os, signal, socket, subprocess and event loops that some systems lack, or have with another meaning."""
+"""Members of os, signal, socket, subprocess, shutil and event loops that some systems lack, or mean otherwise."""
 KEYWORDS: Final = frozenset(
     ("preexec_fn", "start_new_session", "process_group", "creationflags", "startupinfo", "pass_fds")
 )
@@ -104,7 +105,7 @@ ALLOWED: Final = {
     ("workers/process.py", "remove_reader"): "workers, as above",
     ("workers/process.py", "remove_writer"): "workers, as above",
 }
-OWNERS: Final = frozenset(("os", "signal", "socket", "subprocess", "loop", "_loop", "asyncio"))
+OWNERS: Final = frozenset(("os", "signal", "socket", "subprocess", "loop", "_loop", "asyncio", "shutil"))
 """What such members belong to. Other objects may have methods of these names."""
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-import shutil
 import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -21,6 +20,7 @@ from ..channel import ChannelError
 from ..jsonrpc.options import alike
 from ..net.commands import cause_of
 from ..net.scheme import SCHEMES
+from ..system.programs import search_path
 from ..system.words import join_command, quote_word
 from .exit_status import Usage, suggest_name
 from .terminal import clean
@@ -44,7 +44,7 @@ def serve_command(word: str) -> list[str] | None:
     if (match := FILE.fullmatch(word)) is not None:
         if Path(match[1]).is_file():
             return [*SERVING, word, "stdio:", "--quiet"]
-        if any(c.isspace() for c in match[1]) or shutil.which(word) is not None:
+        if any(c.isspace() for c in match[1]) or search_path(word, os.environ.get("PATH")) is not None:
             return None  # a command line
         raise Usage(f"there is no file {match[1]}{suggest_file(Path(match[1]))}")
     match = MODULE.fullmatch(word)

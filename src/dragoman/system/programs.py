@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import sys
 from asyncio.subprocess import Process
 from collections.abc import Mapping, Sequence
@@ -43,8 +44,20 @@ def _quoted(text: str, script: str, *, always: bool = False) -> str:
     return f'"{text}{chr(92) * ending}"'
 
 
+def search_path(name: str, path: str | None) -> str | None:
+    """Return where a program stands in the folders of a PATH (None: the system's default), with the extension that it
+    has on Windows; None where it does not. A folder that is not named from the root on, such as the current one, may be
+    anyone's: it is not looked in."""
+    if os.path.dirname(name):
+        return None
+    for place in (path or os.defpath).split(os.pathsep):
+        place = place.strip('"')
+        if os.path.isabs(place) and (found := shutil.which(os.path.join(place, name))):
+            return found
+    return None
+
+
 if sys.platform == "win32":
-    import shutil
 
     def runnable(command: Sequence[str], env: Mapping[str, str], folder: str | None) -> tuple[Any, dict[str, Any]]:
         """Return the arguments and further options of `subprocess.Popen` that run a command. Raises UnsafeArgument."""
@@ -70,11 +83,7 @@ if sys.platform == "win32":
         if os.path.dirname(name):
             base = name if folder is None else os.path.join(folder, name)
             return shutil.which(base) or base
-        for place in (env.get("PATH") or os.defpath).split(os.pathsep):
-            place = place.strip('"')
-            if os.path.isabs(place) and (found := shutil.which(os.path.join(place, name))):
-                return found
-        return name
+        return search_path(name, env.get("PATH")) or name
 
     def is_batch(path: str) -> bool:
         """Return whether cmd.exe would run a file. Windows ignores dots and spaces at the end of a name."""

@@ -13,13 +13,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shutil
 import socket
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 from msgspec import Struct
 
+from ...system.programs import search_path
 from ...system.sockets import user_id
 from .rounds import Round, play
 
@@ -130,7 +130,7 @@ async def _running(broker: Broker, folder: Path) -> AsyncIterator[int]:
         yield broker.port
         return
     path = os.pathsep.join([os.environ.get("PATH", os.defpath), *SBIN])
-    program = shutil.which(broker.program, path=path) if broker.program else None
+    program = search_path(broker.program, path) if broker.program else None
     if program is None:
         yield 0
         return

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import shutil
+import os
 import ssl
 import statistics
 import subprocess
@@ -26,6 +26,7 @@ from ...jsonrpc.errors import LocalError
 from ...rpc.peer import Peer
 from ...rpc.service import Service
 from ...serving import serve
+from ...system.programs import search_path
 from ...system.sockets import UNIX
 from ..exit_status import ending_of
 from .calculator import api
@@ -176,7 +177,7 @@ async def _connect(row: Round, folder: Path, here: Service) -> AsyncIterator[Pee
 
 def _contexts(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
     """TLS contexts for both ends, with a certificate that the openssl command makes."""
-    openssl = shutil.which("openssl")
+    openssl = search_path("openssl", os.environ.get("PATH"))
     if openssl is None:
         raise _Skip("there is no openssl command to make a certificate with")
     key, certificate = folder / "key.pem", folder / "cert.pem"
