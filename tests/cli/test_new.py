@@ -141,7 +141,7 @@ def test_the_commands_of_a_servers_readme_run(command: Command, name: str) -> No
     said = reader.follow()
     module = NAMES[name].format("server")
     assert said[f"dragoman tools {module}.server:app"].startswith("add_note(")
-    assert said[f"dragoman tool {module}.server:app add_note title=tea 'text=two minutes'"] == "kept, 2 in all\n"
+    assert said[f'dragoman tool {module}.server:app add_note title=tea "text=two minutes"'] == "kept, 2 in all\n"
     assert said[f"dragoman read {module}.server:app note:///welcome"].startswith("Add a note")
     host = msgspec.json.decode(
         re.findall(r"^    (\{.*\})$", (reader.folder / "README.md").read_text(), re.MULTILINE)[0]

@@ -260,7 +260,7 @@ An MCP server.
     pip install -e ".[dev]"
     pytest
     dragoman tools {module}.server:app
-    dragoman tool {module}.server:app add_note title=tea 'text=two minutes'
+    dragoman tool {module}.server:app add_note title=tea "text=two minutes"
     dragoman read {module}.server:app note:///welcome
     dragoman serve {module}.server:app http://127.0.0.1:8000/mcp
 
