@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
+import re
 import sqlite3
 import threading
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from dragoman.allowance import Owner
@@ -238,7 +239,7 @@ async def test_a_file_that_another_process_changes_is_waited_for_and_then_told(
     await engine._database.run(lambda db: db.set_trace_callback(asked.append))
     with sqlite3.connect(path, isolation_level=None) as other:
         other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(StoreLost, match=f"store sqlite:{path}: database is locked"):
+        with pytest.raises(StoreLost, match=re.escape(f"store sqlite:{path}: database is locked")):
             await engine.change("a", becomes(b"1"))
         other.execute("ROLLBACK")
     other.close()
@@ -261,13 +262,7 @@ async def test_closing_leaves_no_thread_and_no_open_file(tmp_path: Path) -> None
 
 
 def open_files() -> set[str]:
-    found = set()
-    for number in os.listdir("/proc/self/fd"):
-        try:
-            found.add(os.readlink(f"/proc/self/fd/{number}"))
-        except FileNotFoundError:
-            continue
-    return found
+    return {one.path for one in psutil.Process().open_files()}
 
 
 # -- on the bus ----------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ import asyncio
 import itertools
 import os
 import sqlite3
-import stat
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
@@ -29,6 +28,7 @@ from dragoman.store.calls import owner_of
 from dragoman.store.memory import InMemoryStore
 from dragoman.store.shared import SharedStore
 from dragoman.store.sqlite import SqliteStore
+from dragoman.system.files import is_private
 from tests.behind import behind
 
 ENGINES = ["memory", "sqlite", "bus"]
@@ -229,7 +229,7 @@ async def test_a_file_survives_its_process_and_is_its_owners_alone(tmp_path: Pat
     await one.close()
     with pytest.raises(StoreLost, match="is closed"):
         await one.read("a")
-    assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+    assert is_private(os.stat(path))
     two = SqliteStore(str(path), 10, 1 << 20)
     assert await of(two).get("a") == [1]
     await two.close()
