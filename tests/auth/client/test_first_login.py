@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -123,7 +122,7 @@ def test_two_processes_open_one_window(start: Start) -> None:
 
 def test_the_process_that_logs_in_is_killed(start: Start) -> None:
     first, second = two(start)
-    first.child.send_signal(signal.SIGKILL)
+    first.child.kill()
     assert second.says() == "window"
     second.answer("allow")
     assert second.says() == "[1]"

@@ -6,7 +6,6 @@ import asyncio
 import http.client
 import itertools
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -180,7 +179,7 @@ def test_many_processes_renew_one_rotating_token(issuer: LocalIssuer, tmp_path: 
                     one.stdin.flush()
                 if round in (1, 2):  # some die in the midst of it
                     for one in those[-3:]:
-                        one.send_signal(signal.SIGKILL)
+                        one.kill()
                         one.wait()
                     those = those[:-3]
                 for one in those:

@@ -1,14 +1,14 @@
 """A service of long methods, as a process of its own: `python -m tests.rpc.tasks.program FILE LOG [BUS]`.
 
-It prints its URL. Each run of a method adds a line to LOG.
+It prints its URL, and ends at the end of its standard input. Each run of a method adds a line to LOG.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import sys
+import threading
 from pathlib import Path
 
 from dragoman import Context, Service, TaskPolicy, serve
@@ -50,12 +50,17 @@ async def kill() -> None:
     """Wait, and end the process, each time that it is run."""
     note("kill")
     await go()
-    os.kill(os.getpid(), signal.SIGKILL)
+    os._exit(9)  # at once: nothing is ended in order
 
 
 async def main() -> None:
-    stop = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    def read() -> None:
+        os.read(0, 1)
+        loop.call_soon_threadsafe(stop.set)
+
+    threading.Thread(target=read, daemon=True).start()
     async with serve(api, urls="tcp://127.0.0.1:0", bus=sys.argv[3] if len(sys.argv) > 3 else None) as serving:
         print(serving.urls[0], flush=True)
         await stop.wait()

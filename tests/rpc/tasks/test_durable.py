@@ -31,7 +31,8 @@ class Process:
         await self.process.wait()
 
     async def stop(self) -> None:
-        self.process.terminate()
+        assert self.process.stdin is not None
+        self.process.stdin.close()
         assert await self.process.wait() == 0
 
 
@@ -55,6 +56,7 @@ class Folder:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "tests.rpc.tasks.program", self.store, str(self.log), *more),
             cwd=ROOT,
+            stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
         )
         assert process.stdout is not None

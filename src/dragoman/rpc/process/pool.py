@@ -425,7 +425,8 @@ class ProcessPool:
         try:
             return await self._start()
         except (OSError, NotImplementedError) as error:
-            raise LocalError(f"a child process cannot be started: {error or type(error).__name__}") from error
+            why = getattr(error, "strerror", None) or error or type(error).__name__
+            raise LocalError(f"a child process cannot be started: {sys.executable}: {why}") from error
 
     async def _start(self) -> ChildProcess:
         child = ChildProcess(self.limits, self._gone)
