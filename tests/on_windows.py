@@ -53,6 +53,7 @@ SKIPPED: dict[str, str] = {
     "tests/auth/client/test_store.py::test_a_folder_that_others_may_enter_is_closed_to_them": RIGHTS,
     "tests/auth/client/test_store.py::test_a_folder_of_another_user_is_refused": RIGHTS,
     "tests/auth/client/test_store.py::test_a_file_that_others_could_change_is_refused_and_a_link_not_followed": RIGHTS,
+    "tests/auth/test_behind_a_guard.py::test_the_process_at_a_unix_socket": UNIX,
     "tests/cli/test_activation.py": ACTIVATION,
     "tests/net/test_service_manager.py": ACTIVATION,
     "tests/cli/test_completion.py": SHELL,

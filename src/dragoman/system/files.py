@@ -10,8 +10,11 @@ import os
 import stat
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
+
+T = TypeVar("T")
 
 OTHERS: Final = 0o077
 """The bits of a mode that are other users' rights."""
@@ -19,12 +22,15 @@ OTHERS: Final = 0o077
 if sys.platform == "win32":
     import msvcrt
 
+    from .kernel import kernel32, last_error
+
     PRIVATE_RIGHTS: Final = "with the rights of that folder (below your profile: you, administrators and the system)"
     """Who may read a private file, in words."""
     NO_FOLLOW: Final = os.O_BINARY | os.O_NOINHERIT
     """Flags of `os.open`, for a file that is not followed through a link and not inherited."""
+    _LOCKED: Final = 33  # ERROR_LOCK_VIOLATION
     _BUSY: Final = 1.0
-    """Seconds for a reader to close a file that is to be replaced."""
+    """Seconds for another program to be done with a file."""
 
     def is_mine(state: os.stat_result) -> bool:
         """Return whether a file is this user's, as far as the system says so here."""
@@ -39,25 +45,24 @@ if sys.platform == "win32":
 
     def lock(file: int) -> bool:
         """Lock an open file until it is closed; False where another has it. Raises OSError."""
-        os.lseek(file, 0, os.SEEK_SET)
-        try:
-            msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
-        except PermissionError:
+        if kernel32.LockFile(msvcrt.get_osfhandle(file), 0, 0, 1, 0):
+            return True
+        fault = last_error()
+        if fault.winerror == _LOCKED:
             return False
-        return True
+        raise fault
 
-    def replace(new: Path, old: Path) -> None:
-        """Give a file another's name. Waits a moment for a program that reads the other just then. Raises OSError."""
+    def undisturbed(work: Callable[[], T]) -> T:
+        """Return `work()`, which opens, renames or removes a file. Waits a moment for another program that has it open
+        or renames it just then, for the system refuses it meanwhile. Raises OSError."""
         until = time.monotonic() + _BUSY
         while True:
             try:
-                os.replace(new, old)
+                return work()
             except PermissionError:
                 if time.monotonic() > until:
                     raise
                 time.sleep(0.005)
-            else:
-                return
 
     def sync_folder(folder: Path) -> None:
         """Do nothing: the system keeps a renaming in its journal."""
@@ -97,9 +102,9 @@ else:
             return False
         return True
 
-    def replace(new: Path, old: Path) -> None:
-        """Give a file another's name. Raises OSError."""
-        os.replace(new, old)
+    def undisturbed(work: Callable[[], T]) -> T:
+        """Return `work()`, which opens, renames or removes a file. Raises OSError."""
+        return work()
 
     def sync_folder(folder: Path) -> None:
         """Have the names of files in a folder on the disk. Raises OSError."""
@@ -116,6 +121,11 @@ else:
         """Return the user's folder for state: XDG_STATE_HOME, else ~/.local/state. Raises RuntimeError where the user
         has no home."""
         return Path(os.environ.get(STATE_HOME) or Path.home() / ".local" / "state")
+
+
+def replace(new: Path, old: Path) -> None:
+    """Give a file another's name. Raises OSError."""
+    undisturbed(lambda: os.replace(new, old))
 
 
 def is_private(state: os.stat_result) -> bool:

@@ -38,6 +38,7 @@ if sys.platform == "win32":
     _declare(kernel32.GetCurrentProcess, wintypes.HANDLE)
     _declare(kernel32.GetProcessTimes, wintypes.BOOL, wintypes.HANDLE, *[ctypes.POINTER(ctypes.c_uint64)] * 4)
     _declare(kernel32.GetConsoleCP, wintypes.UINT)
+    _declare(kernel32.LockFile, wintypes.BOOL, wintypes.HANDLE, *[wintypes.DWORD] * 4)
     _declare(ntdll.NtResumeProcess, wintypes.LONG, wintypes.HANDLE)
     _declare(
         ntdll.NtQueryInformationProcess,

@@ -26,6 +26,7 @@ from ....system.files import (
     others_may,
     replace,
     sync_folder,
+    undisturbed,
 )
 from ....system.files import lock as lock_file
 from .contract import ENTRY_SIZE, LOCK_WAIT, EntryKey, Stored, TokenStoreError
@@ -95,7 +96,8 @@ class FileStore:
             if found is None or found.generation != after:
                 return False
             with _as_store_error("remove"):
-                os.unlink(self.folder / f"{name(key)}.token")
+                path = self.folder / f"{name(key)}.token"
+                await asyncio.to_thread(undisturbed, lambda: os.unlink(path))
             return True
 
     async def keys(self) -> Sequence[EntryKey]:
@@ -162,7 +164,8 @@ class FileStore:
     def _content(self, named: str) -> bytes | None:
         with _as_store_error("read"):
             try:
-                file = os.open(self._ensure_folder() / f"{named}.token", os.O_RDONLY | NO_FOLLOW)
+                path = self._ensure_folder() / f"{named}.token"
+                file = undisturbed(lambda: os.open(path, os.O_RDONLY | NO_FOLLOW))
             except FileNotFoundError:
                 return None
             with open(file, "rb") as stream:
