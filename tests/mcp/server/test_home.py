@@ -45,6 +45,7 @@ from dragoman.telemetry import AccessLog, Metrics, Traces
 from tests.behind import behind
 
 from ..calling import Calls, calling
+from ..http_wire import served
 from ..replicas import KEYS
 
 NAME = "com.example/running"
@@ -1199,6 +1200,20 @@ async def test_the_streams_of_a_session_are_observed() -> None:
             assert stream.session not in serving.urls[0]
         over = await told.until(lambda one: one.kind == "stream")
         assert (over, over.outcome) == (stream, "cancelled")
+
+
+async def test_a_stream_whose_session_its_client_deletes_is_withdrawn_as_well() -> None:
+    """As one whose connection it closes: which of the two is heard first is not certain."""
+    told = Told()
+    app = made(Running())
+    app.observe(told)
+    async with served(app) as place:
+        sitting = await place.begin()
+        async with sitting.get() as events:
+            stream = await told.until(lambda one: one.kind == "stream", ends=False)
+            assert (await place.ask(headers=sitting.headers, method="DELETE")).status == 204
+            assert await events.rest() == []
+            assert (stream.outcome, stream.reason) == ("cancelled", "the client ended the session")
 
 
 async def test_the_stream_of_the_oldest_transport_is_observed() -> None:

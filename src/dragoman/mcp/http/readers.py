@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, Struct
 
-from ...channel import Caller
+from ...channel import Caller, Ended
 from ...jsonrpc.codec import FailedAnswer
 from ...jsonrpc.errors import Refusal
 from ...jsonrpc.messages import Malformed
@@ -139,7 +139,9 @@ class HttpReader(Struct, eq=False):
 
     def _end(self, last: bytes) -> None:
         if self.seen is not None:
-            self.seen.end("notified")
+            # "cancelled", too, where a client's DELETE comes before the end of its stream's connection
+            why = None if self.session is None else self.session.why
+            self.seen.end("cancelled" if isinstance(why, Ended) else "notified", "" if why is None else f"{why}")
         self._over()
         self.reply.finish(last) if self.sse is None else self.sse.finish(last)
 

@@ -130,7 +130,6 @@ class Session:
 
     __slots__ = (
         "_cursors",
-        "_ended",
         "_home",
         "_name",
         "_receiver",
@@ -150,6 +149,7 @@ class Session:
         "table",
         "touched",
         "used",
+        "why",
     )
 
     counts = True
@@ -190,7 +190,8 @@ class Session:
         """Readers here of streams that have ended, or are written elsewhere."""
         self._resting: dict[str, None] = {}
         self._receiver: Receiver | None = None
-        self._ended = False
+        self.why: ChannelError | None = None
+        """How it ended: `Ended` if its client did it; None while it goes on."""
         self._home: HomeStream | None = None
         self._name = ""
         self.peer: ChannelPeer = ChannelPeer(table.host, dialect=MCP)
@@ -200,7 +201,7 @@ class Session:
 
     @property
     def ended(self) -> bool:
-        return self._ended
+        return self.why is not None
 
     @property
     def session_name(self) -> str:
@@ -271,20 +272,20 @@ class Session:
 
     def send(self, message: bytes, call: Outgoing | None = None) -> None:
         """Send a message outside calls."""
-        if self._ended:
+        if self.ended:
             raise Closed("the session is over")
         self.say(message)
 
     def say(self, message: bytes) -> bool:
         """Send a message inside a call that has no stream of its own; False when it was dropped."""
-        if self._ended:
+        if self.ended:
             return False
         if self.home.left is not None and self.peer._conversation.outbound:
             self.table.unheard.add(self.peer, self.unheard)
         return self.home.say(message)
 
     def _hint(self, message: bytes, number: int) -> None:
-        if self._home is not None and not self._ended and self.record is not None:
+        if self._home is not None and not self.ended and self.record is not None:
             self._home.say_change(message, number)
 
     async def flush(self) -> None:
@@ -303,9 +304,9 @@ class Session:
 
     def end(self, why: ChannelError) -> None:
         """End it: its calls are dropped, readers and callers are released."""
-        if self._ended:
+        if self.ended:
             return
-        self._ended = True
+        self.why = why
         self.table.remove(self)
         self.table.unheard.discard(self.peer)
         if self._receiver is not None:
@@ -371,7 +372,7 @@ class Session:
         shown = name if resumable else ""
         first = event_id(shown, log.append(b"")) if primed else None
         last = log.append(answer, last=True)
-        if resumable and not self._ended:
+        if resumable and not self.ended:
             self._keep(name, log)
         else:
             log.close()
@@ -379,7 +380,7 @@ class Session:
 
     def _unread(self, stream: AnswerStream) -> None:
         self.rest()
-        if not self._ended:
+        if not self.ended:
             stream.left = monotonic()
             self.table.unheard.add(self.peer, self.unheard)
 
@@ -406,7 +407,7 @@ class Session:
     def _over(self, stream: AnswerStream) -> None:
         self.streams.pop(stream.name, None)
         self.rest()
-        if stream.resumable and not self._ended:
+        if stream.resumable and not self.ended:
             self._keep(stream.name, stream.log)
         else:
             stream.log.close()
@@ -434,7 +435,7 @@ class Session:
             reader.send_refusal(NO_STREAM)
 
     async def _open_home(self, reader: SessionReply, back: tuple[int, int] | None = None) -> bool:
-        return not self._ended and await self.home.open(reader, back, resumable=self.resumable, primed=self.primed)
+        return not self.ended and await self.home.open(reader, back, resumable=self.resumable, primed=self.primed)
 
     async def _resume(self, reader: SessionReply, name: str, sent: int) -> bool:
         """Resume a stream after this number, wherever it is written; False when there is none."""
@@ -445,7 +446,7 @@ class Session:
         entries = () if log is None else await log.read(max(sent - 1, 0))
         stream = self.streams.get(name)
         # of a stream that goes on there may be no entry any more, where its client has had all of it
-        if log is None or sent < log.lost or not (entries or (stream is not None and log.lost)) or self._ended:
+        if log is None or sent < log.lost or not (entries or (stream is not None and log.lost)) or self.ended:
             return False
         if stream is not None:
             stream.resume(reader, sent)
