@@ -1,6 +1,6 @@
 """A server of long tools, as a process of its own: `python -m tests.mcp.extensions.tasks.program FILE LOG [BUS]`.
 
-It prints its URL. Each run of a tool adds a line to LOG.
+It prints its URL, and ends with its input. Each run of a tool adds a line to LOG.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import threading
 from pathlib import Path
 
 from dragoman import serve
@@ -52,7 +53,14 @@ async def main() -> None:
     bus = sys.argv[3] if len(sys.argv) > 3 else None
     async with serve(app, urls="http://127.0.0.1:0/mcp", bus=bus) as serving:
         print(serving.urls[0], flush=True)
-        await serving.ended()
+        loop, over = asyncio.get_running_loop(), asyncio.Event()
+
+        def wait() -> None:
+            os.read(0, 1)
+            loop.call_soon_threadsafe(over.set)
+
+        threading.Thread(target=wait, daemon=True).start()
+        await over.wait()
 
 
 if __name__ == "__main__":

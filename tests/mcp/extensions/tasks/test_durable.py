@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
 import sys
 import urllib.request
 from collections.abc import AsyncIterator
@@ -79,6 +78,7 @@ async def served(file: Path, *more: str) -> AsyncIterator[Process]:
         str(file),
         str(file.with_suffix(".log")),
         *more,
+        stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         cwd=ROOT,
         env=os.environ | {"DRAGOMAN_SECRET": "a-secret-of-this-test-alone"},
@@ -90,7 +90,7 @@ async def served(file: Path, *more: str) -> AsyncIterator[Process]:
         yield Process(process, url)
     finally:
         if process.returncode is None:
-            process.send_signal(signal.SIGKILL)
+            process.kill()
             await process.wait()
 
 
@@ -155,7 +155,8 @@ async def test_a_deploy_hands_over_what_may_be_run_again(tmp_path: Path) -> None
         second = await one.begin("again", seconds=0.2)
         third = await one.begin("again", seconds=60)
         await one.until(second, "completed")
-        one.process.send_signal(signal.SIGINT)
+        assert one.process.stdin is not None
+        one.process.stdin.close()
         await one.process.wait()
         assert "stopped" in (await two.until(first, "failed"))["statusMessage"]
         await two.until(third, "working")
