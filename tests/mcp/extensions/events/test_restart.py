@@ -17,6 +17,7 @@ from dragoman.jsonrpc.errors import LocalError, RpcError
 from dragoman.mcp.extensions.events import EventLimits, Events
 from dragoman.mcp.extensions.events import model as m
 from dragoman.store.database import DatabaseFull
+from dragoman.system.files import is_private
 
 from .receiving import (
     OTHER,
@@ -211,7 +212,7 @@ async def test_a_secret_is_sealed_where_there_are_keys(tmp_path: Path) -> None:
         async with following(app):  # a new key seals, the old one still opens
             await events.emit(OrderShipped("1"))
             assert (await receiver.have(1))[0].is_signed_by(OTHER, SECRET)
-    assert path.stat().st_mode & 0o077 == 0
+    assert is_private(path.stat())
     assert OTHER.encode() not in path.read_bytes()
 
 
