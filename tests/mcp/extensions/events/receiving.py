@@ -48,6 +48,11 @@ class MovedClock(Clock):
         finally:
             self._waiting.remove(entry)
 
+    @property
+    def at_rest(self) -> bool:
+        """Whether somebody waits, and nobody has anything to do at this time."""
+        return bool(self._waiting) and all(until > self.time and not one.is_set() for until, one in self._waiting)
+
     def set_back(self, seconds: float) -> None:
         """Show an earlier time: what waits for some seconds waits no longer for that."""
         self.time -= seconds

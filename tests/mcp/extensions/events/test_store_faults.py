@@ -283,7 +283,7 @@ async def test_a_process_takes_over_though_the_clock_was_set_back_after_another_
                 await events.emit(OrderShipped(str(number)))
                 for _ in range(4):  # its lease ends as one that is written now
                     clock.move(LEASE / 2)
-                    await asyncio.sleep(0.02)
+                    await settle(lambda: clock.at_rest)
                 await receiver.have(number + 1)
             with closing(sqlite3.connect(path, isolation_level=None)) as db:
                 db.execute("INSERT OR REPLACE INTO leases VALUES (?, 'killed', ?)", (WORK, clock.now() + LEASE))
@@ -300,8 +300,9 @@ async def test_a_retry_comes_though_the_clock_was_set_back(tmp_path: Path) -> No
             await events.emit(OrderShipped("1"))
             await settle(lambda: events._box().subscription(found.id).attempts == 1)  # type: ignore[union-attr]
             receiver.behave = echo
+            await settle(lambda: clock.at_rest)
             clock.set_back(DAY)
             for seconds in (LEASE, 1.1 * max(RETRIES), LEASE):  # the longest pause at most
                 clock.move(seconds)
-                await asyncio.sleep(0.05)
+                await settle(lambda: clock.at_rest)
             await receiver.have(2)
