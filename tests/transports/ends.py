@@ -120,6 +120,5 @@ class Echo(Idle):
         x.respond(x.request)
 
     async def drain(self, timeout: float) -> None:
-        for end in self.ends:
-            if not end.endings:
-                await end.channel.close()
+        # together: each may wait a second for its far end
+        await asyncio.gather(*(end.channel.close() for end in self.ends if not end.endings))
