@@ -28,6 +28,7 @@ SHELL = "not there: a POSIX shell"
 RIGHTS = "not there: the bits of a mode"
 ACTIVATION = "not there: sockets of a service manager"
 WORKERS = "not there: workers"
+MODES = "not there: bits of a mode, and first lines, that say whether a file is run"
 LIMITS = "not there: limits of a process (setrlimit)"
 PROC = "not there: /proc"
 CLOCK = "not there: a monotonic clock finer than 16 ms"
@@ -61,6 +62,10 @@ SKIPPED: dict[str, str] = {
     "tests/cli/test_terminal.py": TERMINAL,
     "tests/cli/test_top.py": TERMINAL,
     "tests/cli/test_large_blocks.py": LIMITS,
+    "tests/cli/doctor/test_faults.py::test_commands[{folder}/plain.py": MODES,
+    "tests/cli/doctor/test_faults.py::test_commands[{folder}/lost.py": MODES,
+    "tests/cli/doctor/test_faults.py::test_commands[{python} {folder}/deaf.py": HIDDEN,
+    "tests/cli/doctor/test_faults.py::test_no_unix_socket": UNIX,
     "tests/cli/test_demo.py::test_a_broker_is_started_and_ended": FOREIGN,
     "tests/mcp/client/test_negotiation.py::test_a_server_that_cannot_start_is_started_once": UNSENT,
     "tests/interop/mcp/test_peers.py::test_a_pair[everything": NODE,

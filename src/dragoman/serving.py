@@ -37,6 +37,7 @@ from .sharing import BusAndStore
 from .store.contract import Engine
 from .system.forking import protect_forks
 from .system.signals import TERMINATE, on_signal
+from .system.streams import use_utf8
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -213,8 +214,6 @@ def run(
         raise LocalError(
             f"{served.name}.run starts an event loop, and one runs here: await serve({served.name}, urls=...)"
         )
-    from .system.terminal import use_utf8  # noqa: PLC0415  (start-up)
-
     use_utf8()  # MCP's hosts read what a server prints as UTF-8
     try:
         asyncio.run(_serve_until_stopped(serve(served, urls=urls), served.name))

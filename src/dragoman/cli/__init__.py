@@ -15,6 +15,7 @@ import sys
 from contextlib import suppress
 
 from .. import __version__
+from ..system.streams import use_utf8
 
 INTERRUPTED = 130
 """The exit status after Ctrl-C, which may come while the command is still imported."""
@@ -22,6 +23,7 @@ INTERRUPTED = 130
 
 def main() -> None:
     """The entry point of the script `dragoman`: runs `sys.argv` and exits."""
+    use_utf8()
     arguments = sys.argv[1:]
     if arguments in (["--version"], ["-V"]):
         print(f"dragoman {__version__}")
@@ -34,10 +36,6 @@ def main() -> None:
             sys.stdout.flush()
             return
     try:
-        if sys.platform == "win32":
-            from ..system.terminal import use_utf8  # noqa: PLC0415 - not for --version
-
-            use_utf8()
         from .app import run  # noqa: PLC0415 - needs the extra "cli"
 
         status = run(arguments)

@@ -26,6 +26,7 @@ from ..net.replies import excerpt
 from ..net.sockets import in_words, reason_of
 from ..net.strangers import recognise_stranger
 from ..net.urls import Url, printable
+from ..system.sockets import LOOKUP
 from ..system.words import quote_word
 
 
@@ -41,7 +42,7 @@ class Diagnosis(Struct, frozen=True):
 
 
 FIXES: Mapping[Reason, str] = {
-    "unresolved": "check the spelling of {host}, and whether this machine can resolve names: getent hosts {host}",
+    "unresolved": "check the spelling of {host}, and whether this machine can resolve names: " + LOOKUP + " {host}",
     "refused": "nothing listens at {address}: start the server there, or check host and port",
     "unreachable": "there is no way to {host} from here: check the network, the VPN and the firewall",
     "late": "no answer from {host}: check that the machine is up, and that no firewall drops what goes to {address}, or wait longer: "

@@ -217,8 +217,19 @@ if sys.platform == "win32":
             f"ended with exit status {status}" if named is None else f"was ended by {named} (0x{status & 0xFFFFFFFF:x})"
         )
 
+    def ended_by_others(status: int) -> bool:
+        """Return whether it shows in a process' exit status that others have ended it."""
+        return (status & 0xFFFFFFFF) == _INTERRUPTED
+
+    def ended_by_fault(status: int) -> bool:
+        """Return whether the system has ended a process for what it did, by its exit status."""
+        return (status & 0xFFFFFFFF) >> 28 == _ERROR and not ended_by_others(status)
+
+    _INTERRUPTED: Final = 0xC000013A
+    _ERROR: Final = 0xC
+    """How the system's codes of errors begin (NTSTATUS); -1, which programs exit with, is none."""
     _STATUSES: Final = {
-        0xC000013A: "Ctrl-C or Ctrl-Break",
+        _INTERRUPTED: "Ctrl-C or Ctrl-Break",
         0xC0000005: "an access violation",
         0xC00000FD: "a stack overflow",
         0xC0000135: "the lack of a DLL",
@@ -334,6 +345,14 @@ else:
             return f"was ended by {signal.Signals(-status).name}"
         except ValueError:
             return f"was ended by signal {-status}"
+
+    def ended_by_others(status: int) -> bool:
+        """Return whether it shows in a process' exit status that others have ended it."""
+        return status < 0 and not ended_by_fault(status)
+
+    def ended_by_fault(status: int) -> bool:
+        """Return whether the system has ended a process for what it did, by its exit status."""
+        return -status in (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS)
 
     def die() -> None:
         """End this process at once, and those that it has started, if it leads their group."""

@@ -59,6 +59,15 @@ def search_path(name: str, path: str | None) -> str | None:
 
 if sys.platform == "win32":
 
+    INTERPRETER: Final = (
+        "name the interpreter: 'python FILE'; Windows reads no first line such as #!/usr/bin/env python3"
+    )
+    """How a file that is no program becomes a command, in words."""
+    PERMIT: Final = "check that it is a program and no folder, and who may run it: icacls"
+    """How a file may be run that may not, in words before its path."""
+    NOT_FOUND: Final = frozenset((9009,))
+    """Exit statuses by which cmd.exe says that a program is not there."""
+
     def runnable(command: Sequence[str], env: Mapping[str, str], folder: str | None) -> tuple[Any, dict[str, Any]]:
         """Return the arguments and further options of `subprocess.Popen` that run a command. Raises UnsafeArgument."""
         found = find_program(command[0], env, folder)
@@ -90,6 +99,12 @@ if sys.platform == "win32":
         return path.rstrip(". ").lower().endswith((".bat", ".cmd"))
 
 else:
+    INTERPRETER: Final = "begin it with a line such as #!/usr/bin/env python3, or name the interpreter: 'python FILE'"
+    """How a file that is no program becomes a command, in words."""
+    PERMIT: Final = "make it executable: chmod +x"
+    """How a file may be run that may not, in words before its path."""
+    NOT_FOUND: Final = frozenset((126, 127))
+    """Exit statuses by which shells say that a program is not there."""
 
     def runnable(command: Sequence[str], env: Mapping[str, str], folder: str | None) -> tuple[Any, dict[str, Any]]:
         """Return the arguments and further options of `subprocess.Popen` that run a command."""

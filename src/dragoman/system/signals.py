@@ -17,8 +17,6 @@ if sys.platform == "win32":
     """The signal that asks a process to end."""
     KILL: Final = signal.SIGTERM
     """The signal with which `Popen.send_signal` ends a process at once."""
-    FAULTS: Final = frozenset((signal.SIGABRT, signal.SIGSEGV))
-    """The signals of a process that has failed by itself."""
     HANGUP: Final[signal.Signals | None] = None
     """The signal that asks a server to read its files again; None where there is none."""
 
@@ -45,8 +43,6 @@ else:
     """The signal that asks a process to end."""
     KILL: Final = signal.SIGKILL
     """The signal with which `Popen.send_signal` ends a process at once."""
-    FAULTS: Final = frozenset((signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS))
-    """The signals of a process that has failed by itself."""
     HANGUP: Final[signal.Signals | None] = signal.SIGHUP
     """The signal that asks a server to read its files again; None where there is none."""
 

@@ -19,6 +19,9 @@ AF_UNIX: Final = getattr(socket, "AF_UNIX", -1)
 LONGEST_PATH: Final = 103 if sys.platform == "darwin" else 107
 """Longest path of a socket in bytes: `sun_path` has 104 on macOS and 108 elsewhere, one of which is the final NUL."""
 
+LOOKUP: Final = "getent hosts" if sys.platform == "linux" else "nslookup"
+"""The command that asks for the addresses of a name."""
+
 if sys.platform == "win32":
     REUSE: Final = getattr(socket, "SO_EXCLUSIVEADDRUSE", None)
     """The option of a listening socket that is to be bound again soon after another. Windows needs none for that, and

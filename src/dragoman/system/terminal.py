@@ -14,15 +14,6 @@ from typing import Any, Final
 
 if sys.platform == "win32":
     import msvcrt
-    from io import TextIOWrapper, UnsupportedOperation
-
-    def use_utf8() -> None:
-        """Have the standard streams speak UTF-8 with lines that end in LF, as on other systems, whatever the code page.
-        Consoles do so anyway."""
-        for stream in (sys.stdin, sys.stdout, sys.stderr):
-            if isinstance(stream, TextIOWrapper) and not stream.isatty():
-                with contextlib.suppress(UnsupportedOperation):  # the program has read from it already
-                    stream.reconfigure(encoding="utf-8", errors=stream.errors, newline="\n")
 
     _LOOK: Final = 0.05
     """Seconds between two looks for a key."""
@@ -75,9 +66,6 @@ if sys.platform == "win32":
 else:
     import termios
     import tty
-
-    def use_utf8() -> None:
-        """Do nothing: the locale says what the standard streams speak."""
 
     @contextlib.contextmanager
     def typed_keys(take: Callable[[bytes], object]) -> Iterator[None]:

@@ -43,7 +43,7 @@ class User:
             "XDG_STATE_HOME": str(home / "state"),
             "LOCALAPPDATA": str(home / "state"),
             "PYTHON_KEYRING_BACKEND": "keyring.backends.null.Keyring",
-            "BROWSER": f"{sys.executable} {home / 'browser.py'} %s",
+            "BROWSER": f"{Path(sys.executable).as_posix()} {(home / 'browser.py').as_posix()} %s",
         }
 
     def __call__(self, *words: str) -> Done:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import sys
+
+from dragoman.system.programs import INTERPRETER
 
 ANSWER = b'{"jsonrpc":"2.0","id":1,"result":null}'
 JSON = b"200 OK\r\nContent-Type: application/json\r\n\r\n"
@@ -187,29 +190,36 @@ NO_HTTP: list[tuple[bytes, str, str]] = [
     (b"", "hung_up", "server's log"),
 ]
 
+if sys.platform == "win32":
+    KILLED, FAILED, NOT_FOUND = "os._exit(0xC000013A - 2**32)", "os._exit(0xC0000005 - 2**32)", 9009
+else:
+    KILLED, FAILED, NOT_FOUND = "os.kill(os.getpid(), 9)", "os.abort()", 127
+
 COMMANDS: list[tuple[str, str, str]] = [
     # a command, with {python} and {folder}; the fault, its mend
     ("nosuchprogram --serve", "no_program", "install nosuchprogram"),
     ("{folder}/plain.py", "not_executable", "chmod +x"),
     ("{folder}/lost.py", "no_interpreter", "first line"),
-    ("{folder}/format.py", "no_format", "#!/usr/bin/env python3"),
+    ("{folder}/format.py", "no_format", INTERPRETER),
     ("{python} {folder}/nosuch_script.txt", "exited", "run it by hand"),
-    ("{python} -c 'import nosuchmodule'", "missing_module", "install nosuchmodule"),
-    ("{python} -c 'import nosuch.part'", "missing_module", "install nosuch where"),
-    ("{python} -c 'raise ValueError(1)'", "crashed", "fix what the trace"),
-    ("{python} -c 'raise SystemExit(3)'", "exited", "run it by hand"),
+    ('{python} -c "import nosuchmodule"', "missing_module", "install nosuchmodule"),
+    ('{python} -c "import nosuch.part"', "missing_module", "install nosuch where"),
+    ('{python} -c "raise ValueError(1)"', "crashed", "fix what the trace"),
+    ('{python} -c "raise SystemExit(3)"', "exited", "run it by hand"),
+    ('{python} -c "raise SystemExit(-1)"', "exited", "run it by hand"),
     ("{python} -c pass", "ended", "read its stdin"),
-    ("{python} -c 'import os; os.kill(os.getpid(), 9)'", "killed", "what ended it"),
-    ("sh -c nosuchprogram", "no_program", "install it"),
+    (f'{{python}} -c "import os; {KILLED}"', "killed", "what ended it"),
+    (f'{{python}} -c "import os; {FAILED}"', "killed", "a core dump"),
+    (f'{{python}} -c "raise SystemExit({NOT_FOUND})"', "no_program", "install it"),
     ("{python} {folder}/banner.py", "noise", "stdout carries messages"),
     ("{python} {folder}/chatty.py", "noise", "print it on stderr"),
     ("{python} {folder}/lsp.py", "framing", "--framing content-length"),
-    ("cat", "echo", "send answers"),
-    ("sh -c 'test -t 0 || {{ echo needs a terminal >&2; exit 1; }}'", "exited", "run it by hand"),
-    ("""sh -c 'read line; echo {{}}'""", "not_jsonrpc", "must send"),
+    ('{python} -c "import sys; [print(line.strip(), flush=True) for line in sys.stdin]"', "echo", "send answers"),
+    ("""{python} -c "raise SystemExit('needs a terminal')" """, "exited", "run it by hand"),
+    ('{python} -c "input(); print(dict())"', "not_jsonrpc", "must send"),
     ("{python} {folder}/wide.py", "encoding", "the encoding UTF-8"),
     ("{python} {folder}/batch.py", "batch", "a single object"),
-    ("sleep 60", "silent", "--framing"),
+    ('{python} -c "import time; time.sleep(60)"', "silent", "--framing"),
     ("{python} {folder}/deaf.py", "stdout_closed", "keep its stdout open"),
     ("{folder}/empty.py", "own", "correct the file"),
 ]

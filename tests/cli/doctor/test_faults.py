@@ -19,6 +19,7 @@ import trustme
 from dragoman.cli.doctor.doctor import run_examination
 from dragoman.cli.doctor.record import Examination
 from dragoman.cli.options import AccessOptions, LinkOptions, WireOptions
+from dragoman.system.sockets import LOOKUP
 
 from .faults import COMMANDS, NO_HTTP, REPLIES, STREAMS
 
@@ -43,7 +44,8 @@ while True:
             pass
         id = json.loads(raw.read(size))["id"]
         body = json.dumps({"jsonrpc": "2.0", "id": id, "error": {"code": -32601, "message": "no"}})
-        print(f"Content-Length: {len(body)}\\r\\n\\r\\n{body}", end="", flush=True)
+        sys.stdout.buffer.write(f"Content-Length: {len(body)}\\r\\n\\r\\n{body}".encode())
+        sys.stdout.buffer.flush()
 """
 DOCUMENTS = {
     b"/broken": b"{",
@@ -172,7 +174,7 @@ async def test_one_that_reads_content_length_only() -> None:
         named(await run_examination(place, link(timeout=2), WireOptions()), "framing", "--framing content-length")
 
 
-async def test_no_connection(tmp_path: Path) -> None:
+async def test_no_connection() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         closed = f"127.0.0.1:{free.getsockname()[1]}"
@@ -184,8 +186,11 @@ async def test_no_connection(tmp_path: Path) -> None:
     named(
         await run_examination("http://nosuchhost.invalid:9", LinkOptions(), WireOptions()),
         "unresolved",
-        "getent hosts nosuchhost.invalid",
+        f"{LOOKUP} nosuchhost.invalid",
     )
+
+
+async def test_no_unix_socket(tmp_path: Path) -> None:
     named(
         await run_examination(f"unix:{tmp_path}/none.sock", LinkOptions(), WireOptions()),
         "no_socket",
@@ -245,11 +250,12 @@ async def test_a_client_certificate_is_wanted(scheme: str, ca: str) -> None:
     tls = server_tls()
     AUTHORITY.configure_trust(tls)
     tls.verify_mode = ssl.CERT_REQUIRED
+    over = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def talk() -> None:
             with contextlib.suppress(OSError):
-                while True:
+                while not over.is_set():
                     taken, _ = server.accept()
                     taken.settimeout(20)
                     with contextlib.suppress(OSError), tls.wrap_socket(taken, server_side=True):
@@ -260,7 +266,8 @@ async def test_a_client_certificate_is_wanted(scheme: str, ca: str) -> None:
         thread.start()
         url = f"{scheme}://127.0.0.1:{server.getsockname()[1]}"
         record = await run_examination(url, link(ca=ca), WireOptions())
-        server.shutdown(socket.SHUT_RDWR)
+        over.set()
+        socket.create_connection(server.getsockname()).close()
         thread.join()
     assert record.fault is not None
     assert record.fault.kind in ("certificate_wanted", "reset", "hung_up")

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import os
 import re
-import signal
 import tempfile
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
@@ -24,9 +23,8 @@ from ...net.environment import child_environment
 from ...net.replies import excerpt
 from ...net.sockets import in_words
 from ...net.urls import printable
-from ...system.processes import ProcessGroup, group_options
-from ...system.programs import UnsafeArgument, start_program
-from ...system.signals import FAULTS
+from ...system.processes import ProcessGroup, describe_status, ended_by_fault, ended_by_others, group_options
+from ...system.programs import INTERPRETER, NOT_FOUND, PERMIT, UnsafeArgument, start_program
 from ...system.unix_sockets import local_server
 from ...system.words import quote_word
 from ..faults import ReplyReader, diagnose_bytes, diagnose_silence, diagnose_slowness, is_whole
@@ -93,12 +91,12 @@ class Program:
                 Diagnosis("no_program", f"there is no program {printable(command[0])!r}", fix, False)
             ) from None
         except PermissionError:
-            fix = f"make it executable: chmod +x {quote_word(command[0])}"
+            fix = f"{PERMIT} {quote_word(command[0])}"
             what = f"{printable(command[0])!r} may not be run"
             raise FaultFound(Diagnosis("not_executable", what, fix, False)) from None
         except (OSError, ValueError) as error:
-            fix = "begin it with a line such as #!/usr/bin/env python3, or name the interpreter: 'python FILE'"
-            raise FaultFound(Diagnosis("no_format", f"{where} cannot start: {in_words(error)}", fix, False)) from None
+            what = f"{where} cannot start: {in_words(error)}"
+            raise FaultFound(Diagnosis("no_format", what, INTERPRETER, False)) from None
         self.starts += 1
         self._reading = asyncio.ensure_future(self._read())
 
@@ -314,7 +312,8 @@ async def _last_look(program: Program, patience: Patience) -> Diagnosis | None:
 
 def _exited(program: Program, where: str, status: int, reply: ReplyReader) -> Diagnosis:
     """The fault of a command that ended instead of answering."""
-    how = f"was ended by {_signal(-status)}" if status < 0 else f"ends with exit status {status}"
+    failed, killed = ended_by_fault(status), ended_by_others(status)
+    how = describe_status(status) if failed or killed else f"ends with exit status {status}"
     cause = program.cause or (excerpt(reply.raw) if reply.raw.strip() else "")
     what = f"{where} {how} and does not answer{f': {cause}' if cause else ''}"
     for line in program.stderr:
@@ -324,22 +323,15 @@ def _exited(program: Program, where: str, status: int, reply: ReplyReader) -> Di
             return Diagnosis("missing_module", what, fix, False)
     if cause.startswith(OURS):
         return Diagnosis("own", cause.removeprefix(OURS), "correct the file or the name", False)
-    if status < 0 and -status not in FAULTS:
+    if killed:
         return Diagnosis("killed", what, "find what ended it: the system's log, a limit of memory", False)
     if any(_TRACE.search(line) for line in program.stderr):
         return Diagnosis("crashed", what, "it fails while it starts: fix what the trace on its stderr says", False)
-    if status in (126, 127):
+    if status in NOT_FOUND:
         return Diagnosis("no_program", what, "a command within it is not there: install it, or correct its path", False)
     if status == 0:
         return Diagnosis("ended", what, "the server must read its stdin until it ends, and answer each request", False)
-    if status < 0:
+    if failed:
         return Diagnosis("killed", what, "find what ended it: the system's log, a core dump", False)
     fix = f"do what it says, or run it by hand and look: {where}; it gets little of your environment (--env NAME)"
     return Diagnosis("exited", what, fix, False)
-
-
-def _signal(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
