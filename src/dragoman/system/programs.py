@@ -58,7 +58,6 @@ def search_path(name: str, path: str | None) -> str | None:
 
 
 if sys.platform == "win32":
-
     INTERPRETER: Final = (
         "name the interpreter: 'python FILE'; Windows reads no first line such as #!/usr/bin/env python3"
     )
