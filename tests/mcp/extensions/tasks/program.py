@@ -11,7 +11,10 @@ import sys
 import threading
 from pathlib import Path
 
+import msgspec
+
 from dragoman import serve
+from dragoman.jsonrpc.limits import SERVER
 from dragoman.mcp import Context, Server
 from dragoman.mcp.extensions.tasks import TaskPolicy, Tasks
 
@@ -21,7 +24,8 @@ def note(line: str) -> None:
         log.write(f"{line} {os.getpid()}\n")
 
 
-app = Server("lab", version="1", extensions=[Tasks(f"sqlite:{sys.argv[1]}", keys=())])
+LIMITS = msgspec.structs.replace(SERVER, drain_timeout=2)
+app = Server("lab", version="1", limits=LIMITS, extensions=[Tasks(f"sqlite:{sys.argv[1]}", keys=())])
 
 
 @app.tool(task=TaskPolicy(poll=0.05, answer_within=0.2))
