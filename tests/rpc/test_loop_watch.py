@@ -155,7 +155,7 @@ async def test_an_import_of_dragoman_is_nobodys_fault(tmp_path: Path, monkeypatc
         "import sys\nfrom dragoman.rpc import loop_watch\n"
         "def look():\n    return loop_watch.blocking_function(sys._getframe(1))\nfound = look()\n"
     )
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     loop = asyncio.get_running_loop()
     found: list[Any] = []
     ours: dict[str, Any] = {"__name__": "dragoman.engines.slow", "found": found}
