@@ -534,6 +534,18 @@ async def test_what_is_closed_ends_for_who_waits() -> None:
             await waiting[1]
 
 
+async def test_who_leaves_its_block_because_the_client_is_closed_closes_it_as_well() -> None:
+    server = modern(streamer([ACTIVE]))
+    events = EventsClient()
+    async with Client(server, extensions=[events]):
+        one = events.listen(NAME)
+        waiting = asyncio.ensure_future(anext(one))
+        await calls(server, 1)
+        await asyncio.gather(one.close(), one.close())
+        with pytest.raises(StopAsyncIteration):
+            await waiting
+
+
 async def test_what_is_dropped_is_cancelled() -> None:
     server = modern(streamer([ACTIVE, happened("evt_1")]))
     events = EventsClient()

@@ -100,6 +100,7 @@ class Listening:
         self._next: asyncio.Task[ReceivedEvent] | None = None
         """What brings the next event. It goes on when the reader gives up waiting."""
         self._reading = asyncio.Lock()
+        self._closing = asyncio.Lock()
         self._closed = False
 
     def __repr__(self) -> str:
@@ -136,13 +137,14 @@ class Listening:
     async def close(self) -> None:
         """End it; a task that waits for the next event gets the end of the iteration."""
         self._closed = True
-        task, self._next = self._next, None
-        if task is not None:
-            task.cancel()
-            await asyncio.wait([task])
-            if not task.cancelled():
-                task.exception()  # nobody waits for it any more
-        await self._iterator.aclose()
+        async with self._closing:  # its reader may leave its block because the client is closing it
+            task, self._next = self._next, None
+            if task is not None:
+                task.cancel()
+                await asyncio.wait([task])
+                if not task.cancelled():
+                    task.exception()  # nobody waits for it any more
+            await self._iterator.aclose()
 
     # -- modes
 
