@@ -57,7 +57,7 @@ app = Server("noisy", lifespan=life)
 def loud() -> str:
     print("printed")
     os.write(1, b"by number\\n")
-    subprocess.run(["echo", "by a child"], check=True)
+    subprocess.run([sys.executable, "-c", "print('by a child')"], check=True)
     sys.__stdout__.write("to the first one\\n")
     return sys.stdin.read() + "done"
 

@@ -25,6 +25,8 @@ ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 AT_ONCE = 32
 """Messages that are sent before their answers are read."""
+CONNECTIONS = 8
+"""Clients that send over HTTP at the same time, each one message after the other."""
 FIRST_ID = 1_000
 """No member of a message's params has as great a value, so that `notifications/cancelled` names no call of ours."""
 
@@ -220,11 +222,19 @@ class Posts:
 @pytest.mark.parametrize("revision", REVISIONS.values(), ids=lambda one: one.date)
 async def test_every_mutation_is_answered_once_over_http(revision: Revision) -> None:
     wrong: list[str] = []
-    async with asyncio.timeout(2 * PATIENCE), served(server()) as place:
+    async with served(server()) as place:
         session = (await place.begin(revision)).headers if revision.stateful else {}
+        left = enumerate(cases(revision), FIRST_ID)
+
+        async def attempt_all() -> None:
+            posts = Posts(place, revision, session)
+            for id, case in left:
+                async with asyncio.timeout(PATIENCE):
+                    wrong.extend(filter(None, [await posts.attempt(case, id)]))
+            await posts.close()
+
+        await asyncio.gather(*[attempt_all() for _ in range(CONNECTIONS)])
         posts = Posts(place, revision, session)
-        for id, case in enumerate(cases(revision), FIRST_ID):
-            wrong += filter(None, [await posts.attempt(case, id)])
         method, params = ("ping", {}) if revision.stateful else ("server/discover", {"_meta": meta()})
         alive = await answer(await posts.send(body(method, params), session or standard(method)))
         assert alive.status == 200

@@ -25,11 +25,20 @@ from tests.mcp.calling import client_of
 from tests.ports import free_port
 
 from .posting import FACES, Handled, served
-from .receiving import LOOPBACK, OrderShipped, settle
+from .receiving import LOOPBACK, PATIENCE, OrderShipped, settle
 
 NAME = "order_shipped"
 TOKEN = "token-of-ada"
 eras = pytest.mark.parametrize("revision", [R2025_11, R2026_07], ids=lambda one: one.date)
+
+
+async def take(found: listening.Listening, count: int) -> list[str]:
+    """The next orders, none of which is long in coming."""
+    got = []
+    for _ in range(count):
+        async with asyncio.timeout(PATIENCE):
+            got.append((await anext(found)).read(OrderShipped).order)
+    return got
 
 
 @pytest.fixture(autouse=True)
@@ -223,8 +232,8 @@ async def test_a_burst_loses_nothing(
     async with shop.served(), shop.client(events, revision):
         start = await first_position(shop, revision)
         await asyncio.gather(*[shop.ship(one) for one in orders])
-        async with asyncio.timeout(30), events.listen(NAME, mode=mode, cursor=start) as found:
-            got = [(await anext(found)).read(OrderShipped).order for _ in orders]
+        async with events.listen(NAME, mode=mode, cursor=start) as found:
+            got = await take(found, len(orders))
         assert sorted(got, key=int) == orders
         assert found.gaps == 0
     assert "dropped" not in caplog.text
@@ -242,11 +251,11 @@ async def test_every_wire(wire: str, mode: Any, revision: Revision, tmp_path: Pa
     async with client_of(app, url, revision=revision, extensions=[events]) as client:
         start = (await client.request("events/poll", {"name": NAME})).cursor
         await asyncio.gather(*[shop.emit(OrderShipped(one)) for one in orders])
-        async with asyncio.timeout(30), events.listen(NAME, mode=mode, cursor=start) as found:
-            got = [(await anext(found)).read(OrderShipped).order for _ in orders]
+        async with events.listen(NAME, mode=mode, cursor=start) as found:
+            got = await take(found, len(orders))
             for one in ("a", "b"):
                 await shop.emit(OrderShipped(one))
-            got += [(await anext(found)).read(OrderShipped).order for _ in range(2)]
+            got += await take(found, 2)
     assert sorted(got[:-2], key=int) == orders
     assert got[-2:] == ["a", "b"]
     assert found.gaps == 0
