@@ -17,6 +17,8 @@ import pytest
 
 from dragoman.cli import lines, terminal
 
+from ..signalled import SignalledProcess
+
 PATIENCE = 60.0
 """Seconds after which a command is killed, so that a fault is a failed test and no standstill."""
 
@@ -136,7 +138,7 @@ class Command:
 
     def start_python(self, *words: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
         """As `start`, for any program in Python."""
-        process = subprocess.Popen(
+        process = SignalledProcess(
             [sys.executable, *words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -117,7 +117,7 @@ def test_a_missing_far_end(command: Command, url: str, status: int) -> None:
 
 
 def test_no_answer_in_time(command: Command, place: Place, tmp_path: Path) -> None:
-    silent = f"{sys.executable} -c 'import sys; sys.stdin.read()'"
+    silent = f'{sys.executable} -c "import sys; sys.stdin.read()"'
     done = command.run("call", silent, "subtract", "42", "23", "--timeout", "0.3")
     assert (done.status, done.out) == (3, "")
     assert done.err.startswith("dragoman: ")

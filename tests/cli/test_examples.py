@@ -7,14 +7,17 @@ import shlex
 import sys
 from collections.abc import Iterator
 from io import BytesIO, TextIOWrapper
+from pathlib import Path
 
 import pytest
 
 from dragoman.cli.app import build, run
 from dragoman.cli.commands import COMMANDS
+from dragoman.system.sockets import UNIX
 
 from .conftest import Command
 
+PYTHON = Path(sys.executable).as_posix()  # its backslashes are a shell's, and JSON's
 FILES = {
     "calculator.py": """\
 from dragoman import Service
@@ -116,7 +119,7 @@ def train(rows: int) -> str:
 """,
     "mcp.json": '{"mcpServers": {'
     + ", ".join(
-        f'"{name}": {{"command": "{sys.executable}", "args": ["-m", "dragoman", "serve", "{name}.py", "stdio:", "--quiet"]}}'
+        f'"{name}": {{"command": "{PYTHON}", "args": ["-m", "dragoman", "serve", "{name}.py", "stdio:", "--quiet"]}}'
         for name in ("weather", "files", "review")
     )
     + "}}",
@@ -176,9 +179,13 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Command, 
         (folder / name).write_text(text)
     (folder / "server.py").write_text(SERVER)
     command = Command(folder, patience=600)
-    wires = ("http://127.0.0.1:0", "tcp://127.0.0.1:0", "ws://127.0.0.1:0", "udp://127.0.0.1:0", "unix:calc.sock")
-    (folder / "run").mkdir(mode=0o700)
-    _, service = command.serve(*wires, options=("--admin", "run/admin.sock"))
+    wires = ["http://127.0.0.1:0", "tcp://127.0.0.1:0", "ws://127.0.0.1:0", "udp://127.0.0.1:0"]
+    options = []
+    if UNIX:
+        (folder / "run").mkdir(mode=0o700)
+        wires += ["unix:calc.sock"]
+        options += ["--admin", "run/admin.sock"]
+    _, service = command.serve(*wires, options=tuple(options))
     process = command.start("serve", "weather:app", "http://127.0.0.1:0/mcp", "--json")
     assert process.stdout is not None
     mcp = "http://" + process.stdout.readline().partition("http://")[2].partition('"')[0]
@@ -213,6 +220,6 @@ def test_an_example_runs(
     monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(FILES["messages.jsonl"].encode())))
     for was, place in places_of.items():
         line = re.sub(rf"{re.escape(was)}(?![\d/])", place, line)
-    status = run(shlex.split(line.replace("python ", f"{sys.executable} ")))
+    status = run(shlex.split(line.replace("python ", f"{PYTHON} ")))
     said = capfd.readouterr()
     assert status == 0, said.err

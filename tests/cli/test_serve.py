@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from dragoman import Peer, RpcError, connect
+from dragoman.system.signals import TERMINATE
 from tests.gates import Gate
 from tests.ports import free_port
 
@@ -77,7 +78,7 @@ async def test_sigterm_drains(command: Command, gate: Gate, loop: tuple[str, ...
     assert await asyncio.to_thread(process.wait, 20) == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [TERMINATE, signal.SIGINT])
 async def test_a_second_signal_ends_at_once(command: Command, gate: Gate, number: signal.Signals) -> None:
     process, (url,) = command.serve("tcp://127.0.0.1:0")
     async with connect(url) as peer:
