@@ -23,6 +23,7 @@ ROOT = Path(__file__).parents[1]
 TERMINAL = "not there: pseudo-terminals of POSIX"
 UNIX = "not there: Unix sockets"
 SIGNALS = "not there: signals of POSIX between processes"
+HANGUP = "not there: SIGHUP"
 DESCRIPTORS = "not there: descriptors that children inherit by number"
 SHELL = "not there: a POSIX shell"
 RIGHTS = "not there: the bits of a mode"
@@ -68,6 +69,24 @@ SKIPPED: dict[str, str] = {
     "tests/cli/test_exit_status.py::test_closed_streams_are_as_good_as_none": SHELL,
     "tests/cli/test_exit_status.py::test_too_few_files_are_told_in_one_sentence": LIMITS,
     "tests/cli/test_help.py::test_bash_completes": SHELL,
+    "tests/cli/test_hostile.py::test_listening_ends_where_nobody_reads": SHELL,
+    "tests/cli/test_mcp.py::test_progress_at_a_terminal": TERMINAL,
+    "tests/cli/test_mcp.py::test_questions_at_a_terminal": TERMINAL,
+    "tests/cli/test_mcp.py::test_ctrl_c_ends_a_question": TERMINAL,
+    "tests/cli/test_new.py::test_the_commands_of_a_services_readme_run": SHELL,
+    "tests/cli/test_new.py::test_the_commands_of_a_servers_readme_run": SHELL,
+    "tests/cli/test_console.py::test_a_console_is_found_and_calls[more1]": WORKERS,
+    "tests/cli/test_log.py::test_every_line_of_a_start_is_json[('--workers', '2')]": WORKERS,
+    "tests/cli/test_log.py::test_what_is_for_information_is_not_told_to_who_wants_warnings[('--workers', '2')": WORKERS,
+    "tests/cli/test_metrics.py::test_workers_are_added_up_and_counters_never_fall": WORKERS,
+    "tests/cli/test_serve_collector.py::test_spans_go_to_the_collector_and_lines_have_their_trace[options1]": WORKERS,
+    "tests/cli/test_serve_collector.py::test_each_worker_sends_as_itself": WORKERS,
+    'tests/cli/test_serve_config.py::test_every_fault_is_told_at_once[admin = "none/x.sock"]': UNIX,
+    "tests/cli/test_serve_config.py::test_sighup_reads_the_certificate_again_and_connections_live": HANGUP,
+    "tests/cli/test_serve_config.py::test_sighup_names_what_needs_a_restart_and_a_fault_changes_nothing": HANGUP,
+    "tests/cli/test_serve_config.py::test_sighup_changes_what_one_process_can_change": HANGUP,
+    "tests/cli/test_serve_config.py::test_workers_read_all_of_it_again": WORKERS,
+    "tests/cli/test_serve_crossings.py::test_a_server_under_reload_serves_and_is_started_again_by_sighup": HANGUP,
     "tests/cli/test_terminal.py": TERMINAL,
     "tests/cli/test_top.py": TERMINAL,
     "tests/cli/test_large_blocks.py": LIMITS,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import pty
 import signal
 import subprocess
 import sys
@@ -15,8 +14,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from dragoman.system.sockets import UNIX
+
 from .conftest import Command, environment
 from .test_terminal import on_terminal, plain
+
+if sys.platform != "win32":
+    import pty
 
 SERVER = '''\
 import asyncio
@@ -116,7 +120,7 @@ def report(city: str, style: str = "short") -> str:
 '''
 
 TOOLS = ["forecast", "typed", "fail", "slow", "order", "pay", "picture", "hologram"]
-WIRES = ["http", "ws", "tcp", "unix", "child", "file"]
+WIRES = ["http", "ws", "tcp", *["unix"] * UNIX, "child", "file"]
 ERAS = ["2025-11-25", "2026-07-28"]
 
 
@@ -126,7 +130,8 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]
     folder = tmp_path_factory.mktemp("served")
     (folder / "weather.py").write_text(SERVER)
     command = Command(folder, patience=900)
-    urls = ["http://127.0.0.1:0/mcp", "ws://127.0.0.1:0", "tcp://127.0.0.1:0", f"unix:{folder}/w.sock"]
+    urls = ["http://127.0.0.1:0/mcp", "ws://127.0.0.1:0", "tcp://127.0.0.1:0"]
+    urls += [f"unix:{folder}/w.sock"] * UNIX
     process = command.start("serve", "weather:app", *urls, "--json")
     assert process.stdout is not None
     line = process.stdout.readline()
@@ -315,6 +320,10 @@ def test_progress_and_logs(command: Command, url: str, revision: str) -> None:
     done = command.run("tool", url, "slow", "--log", "info", "--revision", revision)
     assert (done.status, done.out) == (0, "done\n")
     assert done.err == "info: halfway\n"
+
+
+@pytest.mark.parametrize("revision", ERAS)
+def test_progress_at_a_terminal(command: Command, url: str, revision: str) -> None:
     status, seen = on_terminal(command, "tool", url, "slow", "--revision", revision)
     assert status == 0
     assert plain(seen).rstrip().endswith("done")

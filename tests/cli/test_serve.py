@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import signal
 import socket
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
@@ -266,7 +267,8 @@ def test_a_closed_pipe_is_not_a_fault(command: Command) -> None:
 
 
 def test_ctrl_c_ends_a_call(command: Command) -> None:
-    process = command.start("call", "sleep 60", "subtract", "--trace", "-")
+    silent = f'{sys.executable} -c "import time; time.sleep(60)"'
+    process = command.start("call", silent, "subtract", "--trace", "-")
     until(process.stderr, "subtract")
     process.send_signal(signal.SIGINT)
     assert process.wait(20) == 130

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pty
 import re
 import subprocess
 import sys
@@ -16,6 +15,9 @@ from dragoman.cli.calls.methods import DescribedMethod, Outcome, Param, kind, si
 from tests.gates import Gate
 
 from .conftest import Command, environment
+
+if sys.platform != "win32":
+    import pty
 
 COLOUR = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 
