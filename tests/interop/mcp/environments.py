@@ -31,6 +31,7 @@ PYTHON = {
     "git": ["mcp-server-git==2026.10.19"],
     "fetch": ["mcp-server-fetch==2026.10.24"],
     "sqlite": ["mcp-server-sqlite==2025.4.25", "mcp==1.30.0"],
+    "webhooks": ["standardwebhooks==1.1.0", "mcp-webhook-events==0.2.0"],
     "moving": [
         "json-rpc==1.15.0",
         "jsonrpcserver==5.0.9",
