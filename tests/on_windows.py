@@ -182,6 +182,7 @@ ROOMS = (
     "tests/net",
     "tests/transports",
     "tests/store",
+    "tests/tasks",
     "tests/rpc",
     "tests/auth",
     "tests/mcp",
@@ -219,7 +220,7 @@ def main(script: str, rooms: list[str]) -> int:
     failed = []
     for room in rooms or ROOMS:
         within = [f"--ignore={one}" for one in ROOMS if one != room and one.startswith(f"{room}/")]
-        words = ["python -m pytest -q -p no:cacheprovider --timeout 120", *within, room]
+        words = ["python -m pytest -q -p no:cacheprovider --timeout 120 -n 2 --dist worksteal", *within, room]
         if subprocess.run([script, " ".join(words)], cwd=ROOT, stdin=subprocess.DEVNULL, check=False).returncode:
             failed.append(room)
     print(f"test-windows: {', '.join(failed)} failed" if failed else "test-windows: all passed")
