@@ -118,6 +118,7 @@ SKIPPED: dict[str, str] = {
     "tests/system/test_datagrams.py::test_it_reads_on_after_a_report_that_a_datagram_did_not_arrive": UNREACHABLE,
     "tests/tasks/test_sqlite.py::test_a_file_that_may_not_be_written_is_not_opened": RIGHTS,
     "tests/tasks/test_sqlite.py::test_a_file_that_was_removed_is_lost": RENAMED,
+    "tests/transports/test_real_ends.py::test_a_child_and_its_death": SIGNALS,
     "tests/transports/test_udp.py::test_without_a_listener_the_calls_in_flight_fail_and_the_next_may_succeed": UNREACHABLE,
     "tests/transports/stream/test_channel.py::test_permissions_hold": UNIX,
     "tests/transports/stream/test_channel.py::test_a_stale_socket_is_replaced_and_a_live_one_is_not": UNIX,

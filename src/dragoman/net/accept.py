@@ -16,6 +16,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import mmap
 import socket
@@ -236,9 +237,11 @@ class SocketAcceptor:
         for _ in range(most):
             try:
                 sock, name = self._listening.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                break  # none is left, or another process has accepted it
+            except (BlockingIOError, InterruptedError, ConnectionError):
+                break  # none is left, another process has accepted it, or its far end has gone
             except OSError as fault:
+                if fault.errno == errno.ENOTCONN:  # the same, on Windows
+                    break
                 return fault
             remote = remote_name(name)
             if self._full():
