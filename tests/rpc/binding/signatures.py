@@ -75,7 +75,7 @@ constr(to_lower=True, max_length=3)|conlist(int, min_length=1)|pydantic.confloat
 pydantic.conset(int, max_length=2)|pydantic.condate(ge=date(2024, 1, 1))|pydantic.conbytes(max_length=3)"""
 
 DEFAULTS = """int = 5|float = 1.5|str = "x"|bool = True|int / None = None|str / None = None|list[int] = []|dict[str, int] = {}
-date = date(2024, 1, 2)|Path = Path("/tmp")|Color = Color.RED|Literal["a", "b"] = "a"|Point = Point(1)|Model = Model(x=1)
+date = date(2024, 1, 2)|Path = Path("tmp")|Color = Color.RED|Literal["a", "b"] = "a"|Point = Point(1)|Model = Model(x=1)
 date / str = "now"|list[int] / list[str] = []|A / B / None = None|AnyUrl / None = None|UUID / None = None|Decimal = Decimal(1)
 int = Field(default=5)|int = Field(5, ge=1)|int = Field(default=5, ge=1, le=9, description="how many")|int = Field(...)
 int = Field(ge=1)|int = Field(description="how many")|str = Field("x", min_length=1, pattern="^x")|int / None = Field(None, ge=1)
@@ -84,7 +84,7 @@ dict[str, int] = Field(default_factory=dict)|int = Field(alias="other")|int = Fi
 int = Field(validation_alias="other")|int = Field(1, title="T", examples=[1, 2])|int = Field(1, json_schema_extra={"unit": "cm"})
 int = Field(1, deprecated=True)|Model = Field(description="which")|Model / None = Field(None)|Point = Field(description="which")
 Cat / Dog = Field(discriminator="kind")|A / B = Field(description="one")|date / str = Field("now", description="when")
-Path = Field(Path("/tmp"), description="where")|AnyUrl = Field(description="where")|float = Field(0.5, ge=0, le=1)
+Path = Field(Path("tmp"), description="where")|AnyUrl = Field(description="where")|float = Field(0.5, ge=0, le=1)
 Annotated[int, Field(ge=1)] = 5|Annotated[int, Field(description="n")] = Field(5, ge=1)|Annotated[int, AfterValidator(even)] = 2
 Annotated[str, StringConstraints(strip_whitespace=True)] = "a"|Literal["a", "b"] = Field("a", description="which")
 bool = Field(False, description="really")|Color = Field(Color.RED, description="hue")|int = Field(5, multiple_of=5)"""
@@ -137,9 +137,9 @@ class Context:
 
 
 def function(signature: str, taken: list[str]) -> Any:
-    """A function with this signature that keeps what it receives."""
+    """A function with this signature that keeps what it receives; a path as POSIX would show it."""
     names = dict(vars(signature_types)) | {"_taken": taken}
-    exec(f"def tried({signature}):\n    _taken.append(repr(it))", names)
+    exec(f"def tried({signature}):\n    _taken.append(repr(it).replace('WindowsPath(', 'PosixPath('))", names)
     return names["tried"]
 
 
