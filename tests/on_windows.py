@@ -35,6 +35,7 @@ PROC = "not there: /proc"
 CLOCK = "not there: a monotonic clock finer than 16 ms"
 UNSENT = "not there: how many bytes the system has not sent"
 STREAMS = "not there: sockets as standard input and output"
+STACK = "not there: a stack of 8 MiB, for values that are deeper than a message can be"
 FORKS = "not there: fork"
 RENAMED = "not there: renaming a file that SQLite has open"
 HIDDEN = "Wine: CreateProcess with CREATE_NO_WINDOW, whose console keeps the pipes that the program closes"
@@ -112,6 +113,7 @@ SKIPPED: dict[str, str] = {
     "tests/net/test_reconnect.py::test_a_connection_is_made_again_and_each_step_is_reported": CLOCK,
     "tests/net/test_sending.py::test_who_reads_too_slowly_is_noticed": UNSENT,
     "tests/net/test_urls.py::test_what_is_neither_url_nor_command": SHELL,
+    "tests/rpc/binding/test_json_schema.py::test_values_that_are_deep[10000]": STACK,
     "tests/rpc/test_draining.py::test_the_calls_of_a_killed_program_end_on_a_unix_socket": UNIX,
     "tests/rpc/test_process.py::test_a_process_that_it_forks_does_not_use_its_pipe": FORKS,
     "tests/store/test_database.py::test_a_file_that_was_removed_or_replaced_takes_no_writes": RENAMED,

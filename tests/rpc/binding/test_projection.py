@@ -469,7 +469,7 @@ async def test_of_a_tools_result_what_is_declared_leaves(revision: Revision) -> 
         (list[Any], [StructAdmin("ada")], [ONE | {"token": SECRET}]),
         (StructUser | Any, StructAdmin("ada"), ONE | {"token": SECRET}),
         # paths are their text
-        (Path, Path("a/b"), "a/b"),
+        (Path, Path("a/b"), str(Path("a/b"))),
         (Folder, DeepFolder(Path("a")), {"at": "a", "size": 3}),
         (list[Path], [Path("a")], ["a"]),
         (Any, {"at": Path("a")}, {"at": "a"}),
