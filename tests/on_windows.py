@@ -46,6 +46,7 @@ UNREACHABLE = "Wine: WSARecv on a connected UDP socket, never completed again on
 """s.connect(nobody); s.send(b"x"); await sleep(0.1); await loop.sock_recv(s, 9) goes on waiting, also when a socket
 that is now bound at nobody's address sends to s. Windows says that the connection was reset."""
 NODE = "the stand-in for Windows has no Node"
+NGINX = "the stand-in for Windows has no nginx"
 FASTMCP = "the official SDK stands for peers in Python there"
 PACKAGE = "the stand-in for Windows has no package"
 FOREIGN = "Wine: CreateProcess, which starts programs of Linux that PATH names; they do not know its paths"
@@ -120,6 +121,7 @@ SKIPPED: dict[str, str] = {
     "tests/system/test_datagrams.py::test_it_reads_on_after_a_report_that_a_datagram_did_not_arrive": UNREACHABLE,
     "tests/tasks/test_sqlite.py::test_a_file_that_may_not_be_written_is_not_opened": RIGHTS,
     "tests/tasks/test_sqlite.py::test_a_file_that_was_removed_is_lost": RENAMED,
+    "tests/transports/http/test_nginx.py": NGINX,
     "tests/transports/test_real_ends.py::test_a_child_and_its_death": SIGNALS,
     "tests/transports/test_real_ends.py::test_udp_without_a_far_end": UNREACHABLE,
     "tests/transports/test_udp.py::test_without_a_listener_the_calls_in_flight_fail_and_the_next_may_succeed": UNREACHABLE,
