@@ -14,6 +14,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -28,6 +29,18 @@ _MOMENT = 0.001
 slowest."""
 PIECE = 64 * 1024
 """Bytes of one write to a transport of TLS."""
+
+
+class _Writable(Protocol):
+    """A transport, as far as it matters here."""
+
+    def write_eof(self) -> None: ...
+
+
+def end_writing(transport: _Writable) -> None:
+    """Tell the far end that nothing follows; not one that has reset the connection, which may not have shown yet."""
+    with contextlib.suppress(OSError):
+        transport.write_eof()
 
 
 class Waiters:

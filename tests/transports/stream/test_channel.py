@@ -524,6 +524,16 @@ async def test_a_reset_is_broken() -> None:
 # -- closing --------------------------------------------------------------------------------------
 
 
+async def test_a_channel_whose_far_end_has_just_reset_it_is_closed() -> None:
+    async with served("tcp://127.0.0.1:0") as (listener, echo):
+        with frozen(listener) as far:
+            far.sendall(b"1\n")
+            await until(lambda: echo.ends and echo.ends[0].messages)
+            far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        await echo.ends[0].channel.close()  # before the loop has heard of it
+        assert echo.ends[0].endings
+
+
 @pytest.mark.parametrize("run", RUNNERS)
 @pytest.mark.parametrize("kind", ["tcp", "tls", "unix"])
 def test_what_was_sent_before_close_arrives(

@@ -21,7 +21,6 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias, cast
 
@@ -30,7 +29,7 @@ from msgspec import Struct
 from ...channel import Admitted, Caller, Identity, exchanged
 from ...jsonrpc.codec import AnyAnswer, FailedAnswer
 from ...net.read_buffer import read_buffer, take_turns
-from ...net.sending import PIECE, SendWatch
+from ...net.sending import PIECE, SendWatch, end_writing
 from ...net.sockets import remote_name
 from ...net.urls import printable
 from .admission import PendingAdmission, handshake
@@ -611,8 +610,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._paused = False
             self.transport.resume_reading()
         if self.transport.can_write_eof():
-            with contextlib.suppress(OSError):  # it was reset, which does not show while reading is paused
-                self.transport.write_eof()
+            end_writing(self.transport)
         self.enter(LINGERING)
 
     def close(self) -> None:

@@ -34,7 +34,7 @@ from ...net import urls
 from ...net.fields import fields
 from ...net.guarding import EXPIRED, LetsFinish
 from ...net.read_buffer import read_buffer, take_turns
-from ...net.sending import PIECE, SendWatch, Waiters
+from ...net.sending import PIECE, SendWatch, Waiters, end_writing
 from ...net.sockets import cannot_dial, open_connection, remote_name
 from ...net.urls import Url, printable
 
@@ -319,7 +319,7 @@ class WebSocket(asyncio.BufferedProtocol):
             transport.write(data)
         if end and not transport.is_closing():
             if transport.can_write_eof():
-                transport.write_eof()
+                end_writing(transport)
             else:
                 transport.close()
 

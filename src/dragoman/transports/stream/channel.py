@@ -27,7 +27,7 @@ from ...jsonrpc.limits import Limits
 from ...jsonrpc.messages import Malformed
 from ...net.guarding import LetsFinish
 from ...net.read_buffer import read_buffer, take_turns
-from ...net.sending import PIECE, SendWatch, Waiters
+from ...net.sending import PIECE, SendWatch, Waiters, end_writing
 from ...net.sockets import in_words, reason_of
 
 _AT_ONCE = 64 * 1024
@@ -195,7 +195,7 @@ class StreamChannel(asyncio.BufferedProtocol):
                     while self._unsent is not None and self._unsent.on and self._wire is not None:
                         await self._waiters.wait()
                 if wire.can_write_eof() and not self._finished and self._receiver is not None:
-                    wire.write_eof()
+                    end_writing(wire)
                     await asyncio.wait([gone], timeout=_LINGER)
                 wire.close()
                 await asyncio.wait([gone], timeout=_RELEASE)
