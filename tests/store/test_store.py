@@ -6,6 +6,8 @@ import asyncio
 import itertools
 import os
 import sqlite3
+import stat
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
@@ -230,6 +232,8 @@ async def test_a_file_survives_its_process_and_is_its_owners_alone(tmp_path: Pat
     with pytest.raises(StoreLost, match="is closed"):
         await one.read("a")
     assert is_private(os.stat(path))
+    if sys.platform != "win32":
+        assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
     two = SqliteStore(str(path), 10, 1 << 20)
     assert await of(two).get("a") == [1]
     await two.close()

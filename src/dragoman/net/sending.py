@@ -31,18 +31,6 @@ PIECE = 64 * 1024
 """Bytes of one write to a transport of TLS."""
 
 
-class _Writable(Protocol):
-    """A transport, as far as it matters here."""
-
-    def write_eof(self) -> None: ...
-
-
-def end_writing(transport: _Writable) -> None:
-    """Tell the far end that nothing follows; not one that has reset the connection, which may not have shown yet."""
-    with contextlib.suppress(OSError):
-        transport.write_eof()
-
-
 class Waiters:
     """Tasks that wait for the same event."""
 
@@ -73,6 +61,26 @@ class BufferedTransport(Protocol):
 
     def get_write_buffer_size(self) -> int:
         """Bytes that were written to it and have not left."""
+
+
+class WritableTransport(Protocol):
+    """A transport by which the far end may be told that nothing follows, as those of asyncio are."""
+
+    def can_write_eof(self) -> bool:
+        """Whether it can; TLS cannot."""
+
+    def write_eof(self) -> None:
+        """Tell it so, once all has left."""
+
+
+def end_writing(transport: WritableTransport) -> bool:
+    """Tell the far end that nothing follows; False where the wire cannot say so. One that has reset the connection,
+    which may not have shown yet, is not told."""
+    if not transport.can_write_eof():
+        return False
+    with contextlib.suppress(OSError):
+        transport.write_eof()
+    return True
 
 
 class SendWatch:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import gzip
 import sys
 
-from dragoman.system.programs import INTERPRETER
-
 ANSWER = b'{"jsonrpc":"2.0","id":1,"result":null}'
 JSON = b"200 OK\r\nContent-Type: application/json\r\n\r\n"
 
@@ -191,16 +189,17 @@ NO_HTTP: list[tuple[bytes, str, str]] = [
 ]
 
 if sys.platform == "win32":
-    KILLED, FAILED, NOT_FOUND = "os._exit(0xC000013A - 2**32)", "os._exit(0xC0000005 - 2**32)", 9009
+    KILLED, FAILED = "os._exit(0xC000013A - 2**32)", "os._exit(0xC0000005 - 2**32)"
+    NOT_FOUND = '{python} -c "raise SystemExit(9009)"'  # as cmd.exe does
 else:
-    KILLED, FAILED, NOT_FOUND = "os.kill(os.getpid(), 9)", "os.abort()", 127
+    KILLED, FAILED, NOT_FOUND = "os.kill(os.getpid(), 9)", "os.abort()", "sh -c nosuchprogram"
 
 COMMANDS: list[tuple[str, str, str]] = [
     # a command, with {python} and {folder}; the fault, its mend
     ("nosuchprogram --serve", "no_program", "install nosuchprogram"),
     ("{folder}/plain.py", "not_executable", "chmod +x"),
     ("{folder}/lost.py", "no_interpreter", "first line"),
-    ("{folder}/format.py", "no_format", INTERPRETER),
+    ("{folder}/format.py", "no_format", "#!/usr/bin/env python3"),
     ("{python} {folder}/nosuch_script.txt", "exited", "run it by hand"),
     ('{python} -c "import nosuchmodule"', "missing_module", "install nosuchmodule"),
     ('{python} -c "import nosuch.part"', "missing_module", "install nosuch where"),
@@ -210,7 +209,7 @@ COMMANDS: list[tuple[str, str, str]] = [
     ("{python} -c pass", "ended", "read its stdin"),
     (f'{{python}} -c "import os; {KILLED}"', "killed", "what ended it"),
     (f'{{python}} -c "import os; {FAILED}"', "killed", "a core dump"),
-    (f'{{python}} -c "raise SystemExit({NOT_FOUND})"', "no_program", "install it"),
+    (NOT_FOUND, "no_program", "install it"),
     ("{python} {folder}/banner.py", "noise", "stdout carries messages"),
     ("{python} {folder}/chatty.py", "noise", "print it on stderr"),
     ("{python} {folder}/lsp.py", "framing", "--framing content-length"),

@@ -19,7 +19,6 @@ import trustme
 from dragoman.cli.doctor.doctor import run_examination
 from dragoman.cli.doctor.record import Examination
 from dragoman.cli.options import AccessOptions, LinkOptions, WireOptions
-from dragoman.system.sockets import LOOKUP
 
 from .faults import COMMANDS, NO_HTTP, REPLIES, STREAMS
 
@@ -186,7 +185,7 @@ async def test_no_connection() -> None:
     named(
         await run_examination("http://nosuchhost.invalid:9", LinkOptions(), WireOptions()),
         "unresolved",
-        f"{LOOKUP} nosuchhost.invalid",
+        f"{'getent hosts' if sys.platform == 'linux' else 'nslookup'} nosuchhost.invalid",
     )
 
 

@@ -108,13 +108,14 @@ def listening(command: list[str], port: int, extra: dict[str, str]) -> Iterator[
 def end(child: subprocess.Popen[bytes]) -> None:
     """End a process and its children."""
     try:
-        all_of_it = [*psutil.Process(child.pid).children(recursive=True), psutil.Process(child.pid)]
+        first = psutil.Process(child.pid)
+        found = [first, *first.children(recursive=True)]
     except psutil.NoSuchProcess:
-        all_of_it = []
-    for one in all_of_it:
+        found = []
+    for one in found:
         with suppress(psutil.NoSuchProcess):
             one.terminate()
-    _, left = psutil.wait_procs(all_of_it, timeout=10)
+    _, left = psutil.wait_procs(found, timeout=10)
     for one in left:
         with suppress(psutil.NoSuchProcess):
             one.kill()

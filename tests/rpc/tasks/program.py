@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-import threading
 from pathlib import Path
 
 from dragoman import Context, Service, TaskPolicy, serve
@@ -54,16 +53,9 @@ async def kill() -> None:
 
 
 async def main() -> None:
-    stop, loop = asyncio.Event(), asyncio.get_running_loop()
-
-    def read() -> None:
-        os.read(0, 1)
-        loop.call_soon_threadsafe(stop.set)
-
-    threading.Thread(target=read, daemon=True).start()
     async with serve(api, urls="tcp://127.0.0.1:0", bus=sys.argv[3] if len(sys.argv) > 3 else None) as serving:
         print(serving.urls[0], flush=True)
-        await stop.wait()
+        await asyncio.to_thread(sys.stdin.read)
 
 
 if __name__ == "__main__":

@@ -511,12 +511,17 @@ def test_a_stalled_write_breaks_the_channel(
     run(main())
 
 
+async def reset(listener: Listener, echo: Echo) -> None:
+    """Reset the first channel from its far end; the loop has not heard of it when this returns."""
+    with frozen(listener) as far:
+        far.sendall(b"1\n")
+        await until(lambda: echo.ends and echo.ends[0].messages)
+        far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
 async def test_a_reset_is_broken() -> None:
     async with served("tcp://127.0.0.1:0") as (listener, echo):
-        with frozen(listener) as far:
-            far.sendall(b"1\n")
-            await until(lambda: echo.ends and echo.ends[0].messages)
-            far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        await reset(listener, echo)
         assert "broke: connection reset by the far end" in str(await echo.ends[0].over())
         assert isinstance(echo.ends[0].why, Broken)
 
@@ -526,11 +531,8 @@ async def test_a_reset_is_broken() -> None:
 
 async def test_a_channel_whose_far_end_has_just_reset_it_is_closed() -> None:
     async with served("tcp://127.0.0.1:0") as (listener, echo):
-        with frozen(listener) as far:
-            far.sendall(b"1\n")
-            await until(lambda: echo.ends and echo.ends[0].messages)
-            far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        await echo.ends[0].channel.close()  # before the loop has heard of it
+        await reset(listener, echo)
+        await echo.ends[0].channel.close()
         assert echo.ends[0].endings
 
 

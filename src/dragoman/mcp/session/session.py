@@ -272,20 +272,20 @@ class Session:
 
     def send(self, message: bytes, call: Outgoing | None = None) -> None:
         """Send a message outside calls."""
-        if self.ended:
+        if self.why is not None:
             raise Closed("the session is over")
         self.say(message)
 
     def say(self, message: bytes) -> bool:
         """Send a message inside a call that has no stream of its own; False when it was dropped."""
-        if self.ended:
+        if self.why is not None:
             return False
         if self.home.left is not None and self.peer._conversation.outbound:
             self.table.unheard.add(self.peer, self.unheard)
         return self.home.say(message)
 
     def _hint(self, message: bytes, number: int) -> None:
-        if self._home is not None and not self.ended and self.record is not None:
+        if self._home is not None and self.why is None and self.record is not None:
             self._home.say_change(message, number)
 
     async def flush(self) -> None:
@@ -304,7 +304,7 @@ class Session:
 
     def end(self, why: ChannelError) -> None:
         """End it: its calls are dropped, readers and callers are released."""
-        if self.ended:
+        if self.why is not None:
             return
         self.why = why
         self.table.remove(self)
@@ -372,7 +372,7 @@ class Session:
         shown = name if resumable else ""
         first = event_id(shown, log.append(b"")) if primed else None
         last = log.append(answer, last=True)
-        if resumable and not self.ended:
+        if resumable and self.why is None:
             self._keep(name, log)
         else:
             log.close()
@@ -380,7 +380,7 @@ class Session:
 
     def _unread(self, stream: AnswerStream) -> None:
         self.rest()
-        if not self.ended:
+        if self.why is None:
             stream.left = monotonic()
             self.table.unheard.add(self.peer, self.unheard)
 
@@ -407,7 +407,7 @@ class Session:
     def _over(self, stream: AnswerStream) -> None:
         self.streams.pop(stream.name, None)
         self.rest()
-        if stream.resumable and not self.ended:
+        if stream.resumable and self.why is None:
             self._keep(stream.name, stream.log)
         else:
             stream.log.close()
@@ -435,7 +435,7 @@ class Session:
             reader.send_refusal(NO_STREAM)
 
     async def _open_home(self, reader: SessionReply, back: tuple[int, int] | None = None) -> bool:
-        return not self.ended and await self.home.open(reader, back, resumable=self.resumable, primed=self.primed)
+        return self.why is None and await self.home.open(reader, back, resumable=self.resumable, primed=self.primed)
 
     async def _resume(self, reader: SessionReply, name: str, sent: int) -> bool:
         """Resume a stream after this number, wherever it is written; False when there is none."""
@@ -446,7 +446,7 @@ class Session:
         entries = () if log is None else await log.read(max(sent - 1, 0))
         stream = self.streams.get(name)
         # of a stream that goes on there may be no entry any more, where its client has had all of it
-        if log is None or sent < log.lost or not (entries or (stream is not None and log.lost)) or self.ended:
+        if log is None or sent < log.lost or not (entries or (stream is not None and log.lost)) or self.why is not None:
             return False
         if stream is not None:
             stream.resume(reader, sent)

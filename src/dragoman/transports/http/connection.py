@@ -609,8 +609,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         if self._paused:
             self._paused = False
             self.transport.resume_reading()
-        if self.transport.can_write_eof():
-            end_writing(self.transport)
+        end_writing(self.transport)
         self.enter(LINGERING)
 
     def close(self) -> None:

@@ -317,11 +317,8 @@ class WebSocket(asyncio.BufferedProtocol):
             self._fill()
         elif data:
             transport.write(data)
-        if end and not transport.is_closing():
-            if transport.can_write_eof():
-                end_writing(transport)
-            else:
-                transport.close()
+        if end and not transport.is_closing() and not end_writing(transport):
+            transport.close()
 
     def _fill(self) -> None:
         if self._unsent.full:

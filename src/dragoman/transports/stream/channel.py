@@ -194,8 +194,7 @@ class StreamChannel(asyncio.BufferedProtocol):
                 async with asyncio.timeout(self._limits.write_timeout):
                     while self._unsent is not None and self._unsent.on and self._wire is not None:
                         await self._waiters.wait()
-                if wire.can_write_eof() and not self._finished and self._receiver is not None:
-                    end_writing(wire)
+                if not self._finished and self._receiver is not None and end_writing(wire):
                     await asyncio.wait([gone], timeout=_LINGER)
                 wire.close()
                 await asyncio.wait([gone], timeout=_RELEASE)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-import threading
 from pathlib import Path
 
 import msgspec
@@ -57,14 +56,7 @@ async def main() -> None:
     bus = sys.argv[3] if len(sys.argv) > 3 else None
     async with serve(app, urls="http://127.0.0.1:0/mcp", bus=bus) as serving:
         print(serving.urls[0], flush=True)
-        loop, over = asyncio.get_running_loop(), asyncio.Event()
-
-        def wait() -> None:
-            os.read(0, 1)
-            loop.call_soon_threadsafe(over.set)
-
-        threading.Thread(target=wait, daemon=True).start()
-        await over.wait()
+        await asyncio.to_thread(sys.stdin.read)
 
 
 if __name__ == "__main__":
