@@ -23,8 +23,6 @@ def open_private(path: str, flags: int = os.O_RDWR | os.O_CREAT) -> int:
     except OSError as fault:
         if fault.errno == errno.ELOOP and os.path.islink(path):
             raise OSError(errno.ELOOP, "it is a symbolic link; name the file itself", path) from None
-        if fault.errno == errno.EACCES and os.path.isdir(path):  # Windows has one error for both
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path) from None
         raise
     try:
         _deny_others(file, path)

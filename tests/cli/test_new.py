@@ -45,7 +45,7 @@ def test_a_project_whose_tests_pass_whatever_its_name(command: Command, kind: st
     done = command.run("new", kind, name)
     assert done.status == 0, done.err
     folder = command.folder / name
-    assert {f"{name}/{path.relative_to(folder)}" for path in folder.rglob("*") if path.is_file()} == set(
+    assert {f"{name}/{path.relative_to(folder).as_posix()}" for path in folder.rglob("*") if path.is_file()} == set(
         done.out.splitlines()[:-1]
     )
     project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]["name"]
@@ -228,7 +228,7 @@ def test_a_project_that_cannot_be_written_leaves_nothing_behind(
 
     monkeypatch.setattr(Path, "write_text", full)
     assert run(["new", "mcp", "notes"]) == 2
-    assert "notes/README.md cannot be written: No space left on device" in capsys.readouterr().err
+    assert f"{Path('notes/README.md')} cannot be written: No space left on device" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 

@@ -202,7 +202,8 @@ def test_reload(command: Command, tmp_path: Path) -> None:
     service.write_text("from dragoman import Service\napi = Service('new')\n")
     assert '"new"' in until(process.stdout, "urls")
     process.terminate()
-    assert process.wait(20) == 0
+    ended = 1 if sys.platform == "win32" else 0  # a test has no console there, and without one the server cannot drain
+    assert process.wait(20) == ended
 
 
 async def test_told_to_end_while_the_old_child_drains(command: Command, gate: Gate) -> None:

@@ -198,7 +198,7 @@ URLS_ALONE = {
     "logout": "a login is for servers at http and https URLs",
     "whoami": "a login is for servers at http and https URLs",
     "auth explain": "authorization is for servers at http and https URLs",
-    "top": "no such file",
+    "top": "no Unix sockets" if sys.platform == "win32" else "no such file",
 }
 """Commands that cannot take a program, and what they say of one."""
 

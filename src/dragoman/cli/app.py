@@ -14,6 +14,7 @@ from cyclopts import App, CycloptsError, Parameter
 
 from .. import __version__
 from ..jsonrpc.errors import LocalError
+from ..system.files import nobody_reads
 from ..system.words import join_command
 from . import exit_status
 from .advice import find_misspelt_variables
@@ -89,14 +90,14 @@ def run(arguments: Sequence[str]) -> int:
         finally:
             lines.flush()  # the following output is written at once
         sys.stdout.flush()
-    except BrokenPipeError:
-        _forget_output()
-        return exit_status.PIPE_CLOSED
     except SystemExit as end:  # rich raises it when the pipe is closed
         if not isinstance(end.__context__, BrokenPipeError):
             raise
         return exit_status.PIPE_CLOSED
     except Exception as fault:
+        if isinstance(fault, OSError) and nobody_reads(fault):
+            _forget_output()
+            return exit_status.PIPE_CLOSED
         if isinstance(fault, exit_status.MissingArgument):
             _add_example(fault, app, arguments)
         return _report_failure(fault, output)

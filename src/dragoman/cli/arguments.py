@@ -21,6 +21,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from ..jsonrpc.errors import RpcError
+from ..system.files import reason_of
 from .exit_status import Usage
 
 NAMED = re.compile(r"([A-Za-z_$][\w.$-]*)=(.*)", re.DOTALL)
@@ -130,7 +131,7 @@ def _whole(params: str, option: str) -> Raw:
         try:
             raw, source = Path(params[1:]).read_bytes(), params[1:]
         except OSError as fault:
-            raise Usage(f"{option} {params}: {fault.strerror}") from None
+            raise Usage(f"{option} {params}: {reason_of(fault)}") from None
     else:
         raw, source = params.encode("utf-8", "surrogateescape"), option
     try:

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from cyclopts import App, Parameter
 from cyclopts.completion.detect import ShellDetectionError, detect_shell
 
+from ..system.files import reason_of
 from .app import build
 from .exit_status import FINE, Usage
 from .proposing import proposals
@@ -130,6 +131,6 @@ def install() -> int:
         path = build().install_completion(shell=shell)
         path.write_text(complete_script(shell, path.read_text(encoding="utf-8")), encoding="utf-8")
     except OSError as fault:
-        raise Usage(f"{fault.filename or 'the script'} cannot be written: {fault.strerror}") from None
+        raise Usage(f"{fault.filename or 'the script'} cannot be written: {reason_of(fault)}") from None
     say(f"{path} is installed; start a new shell to use it")
     return FINE

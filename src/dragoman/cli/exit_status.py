@@ -23,6 +23,7 @@ from msgspec import Struct
 from ..channel import ChannelError
 from ..jsonrpc.errors import BadAnswer, CallTimeout, LocalError, RpcError, needs
 from ..jsonrpc.options import alike
+from ..system.files import reason_of
 from ..system.limits import most_files
 
 FINE = 0
@@ -144,7 +145,7 @@ def _system(error: OSError) -> str:
     if error.errno is None or error.errno not in errno.errorcode:
         return str(error) or type(error).__name__
     where = f"{error.filename}: " if error.filename else ""
-    return f"{where}{os.strerror(error.errno)}"
+    return f"{where}{reason_of(error)}"
 
 
 def readable(data: object, message: str = "") -> str:

@@ -19,6 +19,7 @@ from cyclopts import Group, Parameter
 
 from ..jsonrpc.limits import CLIENT, Limits
 from ..private_files import open_private
+from ..system.files import reason_of
 from .arguments import utf8
 from .exit_status import Usage, suggest_name
 from .terminal import compact, say
@@ -194,7 +195,7 @@ def unfit(fault: OSError, wanted: str) -> str:
         if fault.reason == "KEY_VALUES_MISMATCH":
             return "the private key belongs to another certificate"
         return f"it must hold {wanted}"
-    return fault.strerror or str(fault)
+    return reason_of(fault)
 
 
 ACCESS = AccessOptions()
@@ -257,7 +258,7 @@ def trace_to(target: str | None) -> Iterator[Callable[[str], object] | None]:
     try:
         file = open(open_private(target, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab", buffering=0)  # noqa: SIM115
     except OSError as fault:
-        raise Usage(f"--trace {target}: {fault.strerror}") from None
+        raise Usage(f"--trace {target}: {reason_of(fault)}") from None
     failed = False
 
     def write(text: str) -> None:
@@ -267,7 +268,7 @@ def trace_to(target: str | None) -> Iterator[Callable[[str], object] | None]:
             file.write(text.encode())
         except OSError as fault:
             if not failed:
-                say(f"--trace {target}: {fault.strerror}; messages go on without a trace", "yellow")
+                say(f"--trace {target}: {reason_of(fault)}; messages go on without a trace", "yellow")
             failed = True
 
     with file:

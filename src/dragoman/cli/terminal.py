@@ -49,6 +49,7 @@ def colour(when: str) -> None:
     for console in (out, err):
         if when != "auto":
             console.no_color = when == "never"
+            console.legacy_windows &= console.is_terminal  # a pipe is none, whose styles would be calls
             # rich has no public way to change this after the beginning, and the consoles are imported by name
             console._color_system = Console(color_system="standard" if when == "always" else None)._color_system
 

@@ -24,6 +24,7 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from ..jsonrpc.errors import LocalError
 from ..private_files import open_private, tighten
+from ..system.files import reason_of
 from .contract import StoreLost
 
 T = TypeVar("T")
@@ -319,4 +320,4 @@ def _settle(done: list[_Waiting]) -> None:
 
 def _words(error: Exception) -> str:
     """Why a file cannot be opened, in words."""
-    return ((error.strerror if isinstance(error, OSError) else None) or str(error)).lower()
+    return (reason_of(error) if isinstance(error, OSError) else str(error)).lower()

@@ -1,4 +1,4 @@
-"""Files that are their user's alone, and locks on files.
+"""Files that are their user's alone, locks on files, and what their faults mean.
 
 On Windows the bits of a mode say nothing about who may read a file: rights are inherited from the folder. Below a
 user's profile those are the user's own, administrators' and the system's, so nothing is checked or changed there.
@@ -6,6 +6,7 @@ user's profile those are the user's own, administrators' and the system's, so no
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import sys
@@ -18,6 +19,23 @@ T = TypeVar("T")
 
 OTHERS: Final = 0o077
 """The bits of a mode that are other users' rights."""
+
+
+def reason_of(fault: OSError) -> str:
+    """Return in words why a file could not be opened, read or written. Windows denies access to a folder without saying
+    that it is one."""
+    if fault.errno == errno.EACCES and isinstance(fault.filename, str) and os.path.isdir(fault.filename):
+        return os.strerror(errno.EISDIR)
+    return fault.strerror or str(fault)
+
+
+def nobody_reads(fault: OSError) -> bool:
+    """Return whether what was written is read no more. The C runtime of Windows reports that as an invalid argument,
+    which it also has for a file's name."""
+    return isinstance(fault, BrokenPipeError) or (
+        sys.platform == "win32" and fault.errno == errno.EINVAL and fault.filename is None
+    )
+
 
 if sys.platform == "win32":
     import msvcrt

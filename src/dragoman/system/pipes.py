@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import os
 import stat
 import sys
@@ -18,6 +17,8 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Final
+
+from .files import nobody_reads
 
 CHUNK: Final = 64 * 1024
 """Bytes of one read or write."""
@@ -267,10 +268,8 @@ if sys.platform == "win32":
             self._progress()
 
     def _broken(fault: OSError) -> OSError:
-        """Return the fault as POSIX has it: the CRT reports a pipe without a reader as an invalid argument."""
-        return BrokenPipeError(fault.errno, fault.strerror) if fault.errno in _NO_READER else fault
-
-    _NO_READER: Final = (errno.EINVAL, errno.EPIPE)
+        """Return the fault as POSIX has it."""
+        return BrokenPipeError(fault.errno, fault.strerror) if nobody_reads(fault) else fault
 
 else:
     import fcntl

@@ -62,7 +62,8 @@ def check_count(workers: int) -> None:
     """Raise LocalError for a number of workers that cannot serve."""
     if not WORKERS:
         raise LocalError(
-            "there are no workers on Windows, where processes cannot share listening sockets: serve without"
+            "there are no workers on Windows, where processes cannot share listening sockets: "
+            "serve in one process, or start several behind a proxy"
         )
     if not 1 <= workers <= MOST:
         raise LocalError(f"{workers} workers cannot serve: at least 1, at most {MOST}")

@@ -138,7 +138,8 @@ def test_the_command(command: Command) -> None:
     done = command.run("doctor", "nosuchprogram", env={"COLUMNS": "20"})
     assert len(done.out.splitlines()) == 2  # a step, and what to do
     assert (done.status, done.out.splitlines()[-1][:24]) == (3, "what to do: install nosu")
-    assert command.run("doctor", "cat").status == 1
+    (command.folder / "echo.py").write_text("import sys\nfor line in sys.stdin:\n    print(line, end='', flush=True)\n")
+    assert command.run("doctor", f"{sys.executable} echo.py").status == 1
     assert command.run("doctor", "127.0.0.1:9000").status == 2
     assert command.run("doctor", "tcp://127.0.0.1").status == 2
 

@@ -14,6 +14,7 @@ from cyclopts import App, Parameter
 from rich.text import Text
 
 from ...jsonrpc.check import Problem, problems
+from ...system.files import reason_of
 from ..exit_status import ANSWERED_WITH_ERROR, FINE, Usage, suggest_name
 from ..options import OUTPUT, Output
 from ..terminal import clean, compact, count_of, err, show
@@ -103,7 +104,7 @@ def _open(file: str) -> Iterator[BinaryIO]:
     except OSError as fault:
         there = [path.name for path in Path().glob("*") if path.is_file()] if fault.errno == errno.ENOENT else []
         hint = suggest_name(file, there, "")
-        raise Usage(f"{file}: {fault.strerror}{hint and f'; {hint}'}") from None
+        raise Usage(f"{file}: {reason_of(fault)}{hint and f'; {hint}'}") from None
     with lines:
         yield lines
 

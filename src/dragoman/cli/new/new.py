@@ -23,6 +23,7 @@ from cyclopts import App
 from rich.text import Text
 
 from ... import __version__
+from ...system.files import reason_of
 from ..exit_status import FINE, Usage
 from ..options import OUTPUT, Output
 from ..terminal import out
@@ -78,7 +79,7 @@ def new(kind: Kind, name: str, /, *, output: Output = OUTPUT) -> int:
             target.write_text(text, encoding="utf-8")
         except OSError as fault:
             shutil.rmtree(folder, ignore_errors=True)  # half a project would stand in the way of the next try
-            raise Usage(f"{target} cannot be written: {fault.strerror}") from None
+            raise Usage(f"{target} cannot be written: {reason_of(fault)}") from None
     if output.json:
         output.write({"folder": name, "files": list(made)}, "files")
         return FINE

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from ...jsonrpc.errors import LocalError
 from ...net.urls import printable
+from ...system.files import reason_of
 from ..exit_status import Usage
 
 if TYPE_CHECKING:
@@ -79,4 +80,4 @@ def _content(where: str, path: str) -> bytes:
         with open(path, "rb") as file:
             return file.read(_LONGEST + 1)
     except OSError as why:
-        raise Usage(f"{where}: {os.strerror(why.errno or 0)}") from None
+        raise Usage(f"{where}: {reason_of(why)}") from None

@@ -23,6 +23,7 @@ from typing import Any, Literal, TypeAlias, Union, get_args, get_origin, get_typ
 import msgspec
 from cyclopts.config import Dict, Env
 
+from ...system.files import reason_of
 from ..arguments import unread
 from ..exit_status import Usage, suggest_name
 
@@ -84,7 +85,7 @@ def read(path: str) -> dict[str, Any]:
         with open(path, "rb") as file:
             raw = file.read(LONGEST + 1)
     except OSError as why:
-        raise FaultyOptions([f"--config {path}: {os.strerror(why.errno or 0)}"]) from None
+        raise FaultyOptions([f"--config {path}: {reason_of(why)}"]) from None
     if len(raw) > LONGEST:
         raise FaultyOptions([f"--config {path}: it has more than {LONGEST} bytes; a file of options is shorter"])
     try:

@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
+from ...system.files import reason_of
 from ..exit_status import Usage, suggest_name
 
 FILES = ("mcp.json", ".mcp.json", ".vscode/mcp.json", ".cursor/mcp.json")
@@ -87,7 +88,7 @@ def _table(path: Path, shown: str) -> dict[str, msgspec.Raw]:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as fault:
-        raise Usage(f"{shown}: {fault.strerror if isinstance(fault, OSError) else 'it is not UTF-8'}") from None
+        raise Usage(f"{shown}: {reason_of(fault) if isinstance(fault, OSError) else 'it is not UTF-8'}") from None
     plain = TEXT_OR_COMMA.sub(r"\1", TEXT_OR_COMMENT.sub(r"\1", text))
     try:
         listing = msgspec.json.decode(plain, type=Listing)
