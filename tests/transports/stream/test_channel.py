@@ -897,10 +897,9 @@ async def test_an_idle_channel_costs_little() -> None:
                 far.setblocking(False)
                 await loop.sock_connect(far, ("127.0.0.1", int(listener.url.rpartition(":")[2])))
                 fars.append(far)
-            await until(lambda: len(echo.ends) == count)
+            await until(lambda: len(echo.ends) == count and len(asyncio.all_tasks()) == 1)  # none of their own
             gc.collect()
             cost = tracemalloc.get_traced_memory()[0] / count
-            assert len(asyncio.all_tasks()) == 1  # none of their own
         finally:
             tracemalloc.stop()
         for far in fars:
