@@ -97,6 +97,25 @@ def test_what_is_not_utf_8(words: list[str], where: str, capfd: pytest.CaptureFi
     assert capfd.readouterr().err == f"dragoman: {where} is not UTF-8\n"
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "call calculator.py subtract --params @.",
+        "call calculator.py subtract --trace .",
+        "call https://127.0.0.1:1 subtract --ca .",
+        "call https://127.0.0.1:1 subtract --cert .",
+        "check .",
+        "serve calculator.py --config .",
+        "serve calculator.py https://127.0.0.1:0 --tls-cert .",
+        "tools --config weather --config-file .",
+    ],
+)
+def test_a_folder_in_place_of_a_file(command: Command, words: str) -> None:
+    *_, option, place = words.split()
+    named = f"{option} {place}" if option not in ("check", "--params", "--config-file") else place
+    assert command.run(*words.split()).err.endswith(f"{named}: Is a directory\n")
+
+
 def test_an_import_error_is_said_once(command: Command) -> None:
     Path(command.folder / "broken.py").write_text("import nosuchmodule\n")
     done = command.run("tools", "broken.py")

@@ -26,6 +26,7 @@ USES: list[tuple[str, str, str, str]] = [
     ("call https://{https} subtract --ca none.pem", "No such file", "none.pem", "--ca"),
     ("call https://{https} subtract --ca {file}", "must hold", "--ca", "PEM"),
     ("call https://{https} subtract --cert {file}", "must hold", "--cert", "private key"),
+    ("call https://{https} subtract --cert own.pem --cert-key no.key", "No such file", "no.key", "--cert-key"),
     ("call https://{https} subtract --cert-key {file}", "needs", "--cert-key", "--cert"),
     ("call http://{http} subtract --trace none/x", "No such file", "none/x", "--trace"),
     ("completion tcsh", "tcsh", "Invalid value", "bash"),

@@ -160,12 +160,12 @@ class AccessOptions:
         try:
             context = ssl.create_default_context(cafile=self.ca)
         except OSError as fault:
-            raise Usage(f"--ca {self.ca}: {unfit(fault, 'PEM certificates')}") from None
+            raise _unusable(fault, "PEM certificates", {"--ca": self.ca}) from None
         if self.cert is not None:
             try:
                 context.load_cert_chain(self.cert, self.cert_key)
             except OSError as fault:
-                raise Usage(f"--cert {self.cert}: {unfit(fault, CHAIN)}") from None
+                raise _unusable(fault, CHAIN, {"--cert": self.cert, "--cert-key": self.cert_key}) from None
         if self.insecure:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
@@ -185,17 +185,25 @@ def server_tls(cert: str | None, key: str | None) -> ssl.SSLContext | None:
     try:
         context.load_cert_chain(cert, key)
     except OSError as fault:
-        raise Usage(f"--tls-cert {cert}: {unfit(fault, CHAIN)}") from None
+        raise _unusable(fault, CHAIN, {"--tls-cert": cert, "--tls-key": key}) from None
     return context
 
 
-def unfit(fault: OSError, wanted: str) -> str:
-    """Why a file of certificates cannot be used, and what belongs into it."""
+def _unusable(fault: OSError, wanted: str, files: dict[str, str | None]) -> Usage:
+    """The error for files of certificates, by option, of which the first must hold `wanted`. OpenSSL does not say which
+    of them could not be read."""
+    option, path = next(iter(files.items()))
     if isinstance(fault, ssl.SSLError):
         if fault.reason == "KEY_VALUES_MISMATCH":
-            return "the private key belongs to another certificate"
-        return f"it must hold {wanted}"
-    return reason_of(fault)
+            return Usage(f"{option} {path}: the private key belongs to another certificate")
+        return Usage(f"{option} {path}: it must hold {wanted}")
+    for option, path in files.items():
+        if path is not None:
+            try:
+                open(path, "rb").close()
+            except OSError as why:
+                return Usage(f"{option} {path}: {reason_of(why)}")
+    return Usage(f"{option} {path}: {reason_of(fault)}")
 
 
 ACCESS = AccessOptions()
