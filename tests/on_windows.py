@@ -8,14 +8,17 @@ A row is a file, or a file and the beginning of a test's name. What does not exi
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from .engines.brokers import started
 from .interop.mcp.environments import Missing, for_windows
 
 ROOT = Path(__file__).parents[1]
@@ -200,11 +203,23 @@ ROOMS = (
     "tests/tasks",
     "tests/rpc",
     "tests/auth",
+    "tests/engines",
     "tests/mcp",
     "tests/cli",
     "tests/interop/mcp/test_peers.py",
 )
 """Each runs in a process of its own, so that a standstill ends its own room alone."""
+
+
+@contextmanager
+def brokers() -> Iterator[None]:
+    """Run the brokers that this system has; the tests find them by variables of the environment."""
+    with ExitStack() as running:
+        for name in ("rabbitmq", "mosquitto", "nats", "redis"):
+            with suppress(pytest.skip.Exception, pytest.fail.Exception):  # the tests say it
+                one = running.enter_context(started(name))
+                os.environ[f"DRAGOMAN_TEST_{one.scheme.upper()}"] = one.url
+        yield
 
 
 def main(script: str, rooms: list[str]) -> int:
@@ -219,14 +234,17 @@ def main(script: str, rooms: list[str]) -> int:
         with suppress(Missing):  # the tests say it
             for_windows(peer)
     subprocess.run([script, "python -m tests.kept_imports"], cwd=ROOT, stdin=subprocess.DEVNULL, check=True)
-    failed = []
-    for room in rooms or ROOMS:
-        within = [f"--ignore={one}" for one in ROOMS if one != room and one.startswith(f"{room}/")]
-        words = ["python -m pytest -q -p no:cacheprovider --timeout 120 -n 2 --dist worksteal", *within, room]
-        if subprocess.run([script, " ".join(words)], cwd=ROOT, stdin=subprocess.DEVNULL, check=False).returncode:
-            failed.append(room)
+    with brokers():
+        failed = [room for room in rooms or ROOMS if not passes(script, room)]
     print(f"test-windows: {', '.join(failed)} failed" if failed else "test-windows: all passed")
     return 1 if failed else 0
+
+
+def passes(script: str, room: str) -> bool:
+    """Whether the tests of a room pass."""
+    within = [f"--ignore={one}" for one in ROOMS if one != room and one.startswith(f"{room}/")]
+    words = ["python -m pytest -q -p no:cacheprovider --timeout 120 -n 2 --dist worksteal", *within, room]
+    return subprocess.run([script, " ".join(words)], cwd=ROOT, stdin=subprocess.DEVNULL, check=False).returncode == 0
 
 
 if __name__ == "__main__":

@@ -567,7 +567,7 @@ def test_a_type_that_would_not_tell_what_it_is(kind: str, result: type[Struct], 
 @pytest.mark.parametrize("wire", ["memory", "http"])
 async def test_a_function_notifies_its_caller(revision: Revision, wire: str) -> None:
     extension = Extension(name=NAME, methods=(Row("notifications/example/status", EchoParams, direction="server"),))
-    server, heard = Server("x", extensions=[extension]), []
+    server, heard, both = Server("x", extensions=[extension]), [], asyncio.Event()
 
     @server.tool
     async def awaits(ctx: Context) -> str:
@@ -581,12 +581,15 @@ async def test_a_function_notifies_its_caller(revision: Revision, wire: str) -> 
 
     def listen(method: str, params: dict[str, Any]) -> None:
         heard.append((method, params["text"]))
+        if len(heard) == 2:
+            both.set()
 
     async with serve(server, urls="http://127.0.0.1:0/mcp") as serving:
         target = server if wire == "memory" else serving.urls[0]
         async with Client(target, revision=revision, extensions=[extension], on_notification=listen) as client:
             for name in ("awaits", "blocks"):
                 assert (await client.call_tool(name)).text == "done"
+            await asyncio.wait_for(both.wait(), 20)  # they may come on another stream than the answers
     assert heard == [("notifications/example/status", "awaited"), ("notifications/example/status", "blocked")]
 
 
