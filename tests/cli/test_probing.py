@@ -53,6 +53,7 @@ def test_describe_a_service(command: Command) -> None:
     assert done.status == 0
     assert "subtract(minuend: integer, subtrahend: integer) -> integer" in done.out
     done = command.run("describe", "calculator.py", "fail")
+    assert done.status == 0, done.err
     assert done.out == "fail(kind: string) -> null\n  kind  string\n  error 7  Too short\n"
     assert command.run("describe", "calculator.py", "subtract", "--json").json["name"] == "subtract"
     assert {one["name"] for one in command.run("describe", "calculator.py", "--json").json["methods"]} >= {"echo"}

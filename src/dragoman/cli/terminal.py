@@ -20,8 +20,16 @@ from ..jsonrpc.errors import RpcError
 from .exit_status import Ending, readable
 from .wrapping import hanging
 
-out: Console = Console(highlight=False, markup=False, emoji=False)
-err: Console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+
+def _console(*, stderr: bool) -> Console:
+    """The console of a stream. Rich takes whatever is none for an old console of Windows, whose styles are calls."""
+    stream = sys.stderr if stderr else sys.stdout
+    old = None if stream is not None and stream.isatty() else False
+    return Console(stderr=stderr, highlight=False, markup=False, emoji=False, legacy_windows=old)
+
+
+out: Console = _console(stderr=False)
+err: Console = _console(stderr=True)
 
 WIDE = 100
 """JSON up to this many columns stays on one line."""
@@ -49,7 +57,6 @@ def colour(when: str) -> None:
     for console in (out, err):
         if when != "auto":
             console.no_color = when == "never"
-            console.legacy_windows &= console.is_terminal  # a pipe is none, whose styles would be calls
             # rich has no public way to change this after the beginning, and the consoles are imported by name
             console._color_system = Console(color_system="standard" if when == "always" else None)._color_system
 
