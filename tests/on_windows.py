@@ -203,7 +203,6 @@ ROOMS = (
     "tests/tasks",
     "tests/rpc",
     "tests/auth",
-    "tests/engines",
     "tests/mcp",
     "tests/cli",
     "tests/interop/mcp/test_peers.py",
