@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import socket
 import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from dragoman.system.files import NO_FOLLOW, lock, replace, undisturbed
+from dragoman.system.files import NO_FOLLOW, lock, nobody_reads, reason_of, replace, undisturbed
 
 
 def test_a_lock_is_one_opening_s_and_ends_with_it(tmp_path: Path) -> None:
@@ -59,3 +60,25 @@ def test_what_is_refused_for_good_is_told(tmp_path: Path) -> None:
         undisturbed(refused)
     with pytest.raises(FileNotFoundError):
         undisturbed((tmp_path / "none").unlink)
+
+
+def test_that_nobody_reads_is_told_from_other_invalid_arguments(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with pytest.raises(OSError) as unread:
+        os.write(writing, b"x")
+    os.close(writing)
+    assert nobody_reads(unread.value)
+    with pytest.raises(OSError) as unnamed:
+        open(tmp_path / "a?b" / "c", "rb").close()
+    with socket.socket() as unbound, pytest.raises(OSError) as invalid:
+        unbound.accept()
+    assert [nobody_reads(one.value) for one in (unnamed, invalid)] == [False, False]
+
+
+def test_a_folder_is_told_as_one(tmp_path: Path) -> None:
+    with pytest.raises(OSError) as folder:
+        open(tmp_path, "rb").close()
+    with pytest.raises(OSError) as nothing:
+        open(tmp_path / "none", "rb").close()
+    assert [reason_of(one.value) for one in (folder, nothing)] == ["Is a directory", "No such file or directory"]

@@ -144,8 +144,7 @@ def _system(error: OSError) -> str:
     """An error of the operating system as text; if several are nested, the innermost."""
     if error.errno is None or error.errno not in errno.errorcode:
         return str(error) or type(error).__name__
-    where = f"{error.filename}: " if error.filename else ""
-    return f"{where}{reason_of(error)}"
+    return f"{error.filename}: {reason_of(error)}" if error.filename else os.strerror(error.errno)
 
 
 def readable(data: object, message: str = "") -> str:

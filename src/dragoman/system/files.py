@@ -31,10 +31,10 @@ def reason_of(fault: OSError) -> str:
 
 def nobody_reads(fault: OSError) -> bool:
     """Return whether what was written is read no more. The C runtime of Windows reports that as an invalid argument,
-    which it also has for a file's name."""
-    return isinstance(fault, BrokenPipeError) or (
-        sys.platform == "win32" and fault.errno == errno.EINVAL and fault.filename is None
-    )
+    which it also has for a file's name, and sockets for theirs."""
+    if sys.platform == "win32" and fault.errno == errno.EINVAL:
+        return fault.filename is None and fault.winerror is None
+    return isinstance(fault, BrokenPipeError)
 
 
 if sys.platform == "win32":
