@@ -170,7 +170,7 @@ if find_spec("mcp_webhook_events") is None:
 def left_out(node: str) -> str:
     """The reason for which a test or file is left out; "" if it is not."""
     for row, why in SKIPPED.items():
-        if node == row or node.startswith(tuple(row + next for next in ("::", "[", "]", "-", " "))):
+        if node == row or node.startswith(tuple(row + after for after in ("::", "[", "]", "-", " "))):
             return why
     return ""
 

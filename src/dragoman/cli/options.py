@@ -197,12 +197,12 @@ def _unusable(fault: OSError, wanted: str, files: dict[str, str | None]) -> Usag
         if fault.reason == "KEY_VALUES_MISMATCH":
             return Usage(f"{option} {path}: the private key belongs to another certificate")
         return Usage(f"{option} {path}: it must hold {wanted}")
-    for option, path in files.items():
-        if path is not None:
-            try:
-                open(path, "rb").close()
-            except OSError as why:
-                return Usage(f"{option} {path}: {reason_of(why)}")
+    for each, file in files.items():
+        try:
+            if file is not None:
+                open(file, "rb").close()
+        except OSError as why:
+            return Usage(f"{each} {file}: {reason_of(why)}")
     return Usage(f"{option} {path}: {reason_of(fault)}")
 
 
