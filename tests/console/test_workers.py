@@ -102,7 +102,7 @@ async def peers_of(ends: Ends, url: str, peers: list[Peer]) -> dict[int, Peer]:
         while len((await ends.get("/api/machine"))["processes"]) < 3:
             pass
         while len(found) < 2:
-            peer = await connect(url)
+            peer = await connect(url, timeout=None)
             peers.append(peer)
             found.setdefault(await peer.call("pid", result=int), peer)
     return found

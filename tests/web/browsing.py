@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -46,6 +47,13 @@ class Watched:
         await self.page.goto("about:blank")
         await self.page.goto(self.url + path)
         await self.page.wait_for_selector(wait)
+
+    async def until(self, expression: str, arg: object = None) -> None:
+        """Wait until an expression of JavaScript is true: `wait_for_function` of Playwright looks again by `eval` in
+        the page, which the page's policy forbids."""
+        async with asyncio.timeout(PATIENCE / 1000):
+            while not await self.page.evaluate(expression, arg):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
 
     def field(self, name: str, kind: str = "input, textarea, select") -> Any:
         """The control of a field by its name."""

@@ -125,7 +125,7 @@ async def operating() -> AsyncIterator[Operated]:
 async def calling(it: Operated) -> AsyncIterator[None]:
     """Some calls that have ended, and some in flight."""
     url = it.serving.urls[0].rstrip("/")
-    async with connect(url) as peer, Client(f"{url}/mcp", revision="2025-11-25") as client:
+    async with connect(url, timeout=None) as peer, Client(f"{url}/mcp", revision="2025-11-25") as client:
         stuck = [asyncio.ensure_future(peer.call("slow", [600])) for _ in range(3)]
         for number in range(60):
             try:

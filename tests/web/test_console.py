@@ -67,7 +67,7 @@ async def test_without_the_secret_there_is_a_box_for_it(running: Any) -> None:
 
 
 async def test_a_stuck_call_is_found_looked_into_and_stopped(running: Any) -> None:
-    async with console(running) as (it, at), connect(it.serving.urls[0]) as peer:
+    async with console(running) as (it, at), connect(it.serving.urls[0], timeout=None) as peer:
         stuck = asyncio.ensure_future(peer.call("slow", [600]))
         await at.page.wait_for_selector("td.where:has-text('served.py')")
         row = at.page.locator("main tbody tr")
@@ -91,7 +91,7 @@ async def test_a_stuck_call_is_found_looked_into_and_stopped(running: Any) -> No
 
 
 async def test_stopping_by_the_keyboard_alone(running: Any) -> None:
-    async with console(running) as (it, at), connect(it.serving.urls[0]) as peer:
+    async with console(running) as (it, at), connect(it.serving.urls[0], timeout=None) as peer:
         stuck = [asyncio.ensure_future(peer.call("slow", [600])) for _ in range(3)]
         await at.page.wait_for_selector("main tbody tr:nth-child(3)")
         await press_until(at, "main input[type=checkbox]")
@@ -111,7 +111,7 @@ async def test_stopping_by_the_keyboard_alone(running: Any) -> None:
 
 
 async def test_what_came_too_late_is_said_of_each_call(running: Any) -> None:
-    async with console(running) as (it, at), connect(it.serving.urls[0]) as peer:
+    async with console(running) as (it, at), connect(it.serving.urls[0], timeout=None) as peer:
         stuck = [asyncio.ensure_future(peer.call("slow", [600])) for _ in range(2)]
         await at.page.wait_for_selector("main tbody tr:nth-child(2)")
         await at.page.click("text=Choose all")
@@ -204,7 +204,7 @@ async def test_a_row_is_opened_by_the_keyboard_and_leads_to_what_it_belongs_to(r
         await at.page.wait_for_selector(".detail h2:has-text('book')")
         await at.page.keyboard.press("Escape")
         await at.page.wait_for_selector(".detail", state="detached")
-        await at.page.wait_for_function("document.activeElement.role === 'grid'")  # where the focus was
+        await at.until("document.activeElement.role === 'grid'")  # where the focus was
         await at.page.keyboard.press("End")
         await at.page.keyboard.press("Enter")
         await at.page.click(".detail >> text=Only this method")
@@ -253,9 +253,9 @@ async def test_ten_thousand_rows_are_scrolled_with_few_in_the_document(running: 
                 share,
             )
             wanted = round(share * 9_900)
-            await at.page.wait_for_function(
+            await at.until(
                 "([wanted, rows]) => [...document.querySelectorAll(rows)].some((one) => Math.abs(one.ariaRowIndex - wanted) < 200)",
-                arg=[wanted, ROWS],
+                [wanted, ROWS],
             )
             most = max(most, await at.page.locator(".rows tbody tr").count())
         assert 20 < most <= 200
@@ -329,7 +329,11 @@ async def test_the_machine_and_what_is_not_known_of_it(running: Any) -> None:
 
 
 async def test_who_may_not_stop_is_shown_no_button_for_it(running: Any) -> None:
-    async with operated(shop()) as it, looking(running, it.url) as at, connect(it.serving.urls[0]) as peer:
+    async with (
+        operated(shop()) as it,
+        looking(running, it.url) as at,
+        connect(it.serving.urls[0], timeout=None) as peer,
+    ):
         stuck = asyncio.ensure_future(peer.call("slow", [600]))
         await at.page.route(
             "**/api/services", lambda route: route.fulfill(json={"services": [], "may": ["console:view"]})
@@ -482,7 +486,7 @@ async def test_messages_are_pinned_and_copied_as_a_test(running: Any) -> None:
         await at.page.wait_for_selector("text=Copied")
         assert '--data-raw \'{"jsonrpc"' in await at.page.evaluate(copied)
         await at.page.click("text=Copy as a test")
-        await at.page.wait_for_function("navigator.clipboard.readText().then((text) => text.includes('def test'))")
+        await at.until("navigator.clipboard.readText().then((text) => text.includes('def test'))")
         code = await at.page.evaluate(copied)
         assert "def test_subtract() -> None:" in code
         compile(code, "test", "exec")
@@ -523,7 +527,7 @@ def poisoned(value: Any, turn: Iterator[str]) -> Any:
 
 
 async def test_hostile_texts_run_nothing_and_ask_for_nothing(running: Any) -> None:
-    async with console(running) as (it, at), connect(it.serving.urls[0]) as peer:
+    async with console(running) as (it, at), connect(it.serving.urls[0], timeout=None) as peer:
         await fill(it)
         stuck = asyncio.ensure_future(peer.call("slow", [600]))
         turn = cycle(WORST)
@@ -558,7 +562,7 @@ async def test_hostile_texts_run_nothing_and_ask_for_nothing(running: Any) -> No
 async def test_axe_finds_nothing_in_any_view(running: Any, request: pytest.FixtureRequest, width: int) -> None:
     source = (installed(request, ["axe-core@4.10.3"]) / "axe-core" / "axe.min.js").read_text()
     view = {"width": width, "height": 900}
-    async with console(running, viewport=view) as (it, at), connect(it.serving.urls[0]) as peer:
+    async with console(running, viewport=view) as (it, at), connect(it.serving.urls[0], timeout=None) as peer:
         await at.page.route("**/api/messages?*", lambda route: route.fulfill(json={"messages": MESSAGES, "kept": 2}))
         await fill(it)
         stuck = asyncio.ensure_future(peer.call("slow", [600]))
@@ -595,7 +599,7 @@ async def test_axe_finds_nothing_in_any_view(running: Any, request: pytest.Fixtu
 async def test_no_view_is_wider_than_the_window(running: Any, width: int) -> None:
     async with (
         console(running, viewport={"width": width, "height": 800}) as (it, at),
-        connect(it.serving.urls[0]) as peer,
+        connect(it.serving.urls[0], timeout=None) as peer,
     ):
         await fill(it)
         stuck = asyncio.ensure_future(peer.call("slow", [600]))

@@ -98,7 +98,7 @@ async def test_another_page_reads_nothing_and_does_nothing(running: Any, caplog:
         counted() as (it, source),
         hostile_site() as site,
         looking(running, site.url) as at,
-        connect(it.serving.urls[0]) as peer,
+        connect(it.serving.urls[0], timeout=None) as peer,
     ):
         stuck = asyncio.ensure_future(peer.call("slow", [600]))
         await at.open("/", "p")
@@ -130,7 +130,7 @@ async def test_a_page_that_is_open_beside_it_changes_nothing_of_it(running: Any)
         counted() as (it, source),
         hostile_site() as site,
         looking(running, it.url) as at,
-        connect(it.serving.urls[0]) as peer,
+        connect(it.serving.urls[0], timeout=None) as peer,
     ):
         stuck = asyncio.ensure_future(peer.call("slow", [600]))
         await at.open(f"/#{it.secret}", "td.where:has-text('served.py')")
@@ -306,7 +306,7 @@ async def test_hostile_clients_and_services_are_texts_in_every_view(running: Any
     async with (
         with_console(poisonous(), "http://127.0.0.1:0", messages=True) as ends,
         looking(running, f"http://127.0.0.1:{ends.port}") as at,
-        connect(ends.serving.urls[0]) as peer,
+        connect(ends.serving.urls[0], timeout=None) as peer,
         Client(f"{ends.serving.urls[0].rstrip('/')}/mcp", revision="2025-11-25", name=MARKUP, version=BIDI) as client,
     ):
         for name in (f"fail {MARKUP}", MARKUP, BIDI, "javascript:alert(1)", "__proto__", "constructor", "w" * 250):

@@ -72,7 +72,7 @@ async def test_a_service_and_a_server_on_wires_and_at_a_broker(running: Any, red
     async with (
         serve(api, urls=queue, console=0) as jobs,
         serve({"/orders": api, "/desk": app}, urls="http://127.0.0.1:0", console=0) as web,
-        connect(queue) as caller,
+        connect(queue, timeout=None) as caller,
         Client(f"{web.urls[0]}/desk") as client,
     ):
         assert jobs.console is not None
