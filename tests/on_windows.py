@@ -49,6 +49,7 @@ UNREACHABLE = "Wine: WSARecv on a connected UDP socket, never completed again on
 """s.connect(nobody); s.send(b"x"); await sleep(0.1); await loop.sock_recv(s, 9) goes on waiting, also when a socket
 that is now bound at nobody's address sends to s. Windows says that the connection was reset."""
 NODE = "the stand-in for Windows has no Node"
+MOSQUITTO = "the stand-in for Windows has no programs of Mosquitto"
 NGINX = "the stand-in for Windows has no nginx"
 FASTMCP = "the official SDK stands for peers in Python there"
 PACKAGE = "the stand-in for Windows has no package"
@@ -109,6 +110,7 @@ SKIPPED: dict[str, str] = {
     "tests/cli/doctor/test_faults.py::test_commands[{python} {folder}/deaf.py": HIDDEN,
     "tests/cli/doctor/test_faults.py::test_no_unix_socket": UNIX,
     "tests/cli/test_demo.py::test_a_broker_is_started_and_ended": FOREIGN,
+    "tests/engines/mqtt/test_wire.py::test_users_passwords_and_rights": MOSQUITTO,
     "tests/mcp/client/test_negotiation.py::test_a_server_that_cannot_start_is_started_once": UNSENT,
     "tests/interop/mcp/test_peers.py::test_a_pair[everything": NODE,
     "tests/interop/mcp/test_peers.py::test_a_pair[fastmcp": FASTMCP,
@@ -201,6 +203,7 @@ ROOMS = (
     "tests/transports",
     "tests/store",
     "tests/tasks",
+    "tests/engines",
     "tests/rpc",
     "tests/auth",
     "tests/mcp",

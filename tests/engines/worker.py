@@ -59,7 +59,7 @@ class Worker:
         """Until it is at so many calls of `hold`."""
         assert self.process.stdout is not None
         for _ in range(count):
-            assert await self.process.stdout.readline() == b"held\n"
+            assert (await self.process.stdout.readline()).rstrip() == b"held"
 
     async def kill(self) -> None:
         """`kill -9`."""
@@ -78,7 +78,7 @@ async def worker(url: str) -> AsyncIterator[Worker]:
     try:
         assert process.stdout is not None
         async with asyncio.timeout(30):
-            assert await process.stdout.readline() == b"ready\n"
+            assert (await process.stdout.readline()).rstrip() == b"ready"
         yield one
     finally:
         await one.kill()

@@ -33,7 +33,7 @@ LONG = 65_535
         (MqttMessage(topic="t", body=b"x", reply_to="r" * 16_380), b"\xff\x7f\x08\x3f\xfc" + b"r" * 16_380),
         (MqttMessage(topic="t", body=b"x", reply_to="r" * 16_381), b"\x80\x80\x01\x08\x3f\xfd" + b"r" * 16_381),
     ],
-    ids=str,
+    ids=lambda value: str(value)[:160],
 )
 def test_the_bytes_of_properties(message: MqttMessage, raw: bytes) -> None:
     assert PackedProperties(message).pack() == raw
