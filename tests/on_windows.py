@@ -110,6 +110,11 @@ SKIPPED: dict[str, str] = {
     "tests/cli/doctor/test_faults.py::test_commands[{python} {folder}/deaf.py": HIDDEN,
     "tests/cli/doctor/test_faults.py::test_no_unix_socket": UNIX,
     "tests/cli/test_demo.py::test_a_broker_is_started_and_ended": FOREIGN,
+    "tests/console/test_opening.py::test_a_folder_of_others_lists_nothing_and_stops_nothing": RIGHTS,
+    "tests/console/test_opening.py::test_what_is_listed_is_its_owner_s_alone": RIGHTS,
+    "tests/console/test_replicas.py::test_workers_answer_their_supervisor_by_pipe_and_other_consoles_by_bus": WORKERS,
+    "tests/console/test_tasks.py::test_tasks_of_workers_are_answered_over_their_pipes": WORKERS,
+    "tests/console/test_workers.py": WORKERS,
     "tests/engines/mqtt/test_wire.py::test_users_passwords_and_rights": MOSQUITTO,
     "tests/mcp/client/test_negotiation.py::test_a_server_that_cannot_start_is_started_once": UNSENT,
     "tests/interop/mcp/test_peers.py::test_a_pair[everything": NODE,
@@ -135,6 +140,7 @@ SKIPPED: dict[str, str] = {
     "tests/system/test_datagrams.py::test_it_reads_on_after_a_report_that_a_datagram_did_not_arrive": UNREACHABLE,
     "tests/tasks/test_sqlite.py::test_a_file_that_may_not_be_written_is_not_opened": RIGHTS,
     "tests/tasks/test_sqlite.py::test_a_file_that_was_removed_is_lost": RENAMED,
+    "tests/telemetry/test_process.py::test_they_are_on_the_page": PROC,
     "tests/transports/http/test_nginx.py": NGINX,
     "tests/transports/test_real_ends.py::test_a_child_and_its_death": SIGNALS,
     "tests/transports/test_real_ends.py::test_udp_without_a_far_end": UNREACHABLE,
@@ -166,6 +172,7 @@ if find_spec("mcp_webhook_events") is None:
     SKIPPED["tests/rpc/events/test_subscribing.py::test_one_emit_reaches_peers_and_clients_of_mcp"] = (
         f"{PACKAGE} mcp-webhook-events"
     )
+    SKIPPED["tests/console/test_subscriptions.py"] = f"{PACKAGE} mcp-webhook-events"
     SKIPPED["tests/mcp/extensions/events/test_peer.py"] = f"{PACKAGE} mcp-webhook-events"
 
 
@@ -204,6 +211,8 @@ ROOMS = (
     "tests/store",
     "tests/tasks",
     "tests/engines",
+    "tests/telemetry",
+    "tests/console",
     "tests/rpc",
     "tests/auth",
     "tests/mcp",

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import Context
 from itertools import count
-from time import monotonic
+from time import perf_counter
 from time import time as now
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
 
@@ -118,8 +118,8 @@ class Observation(Struct, eq=False, kw_only=True):
     """Of a batch: its elements that have begun."""
     time: float = field(default_factory=now)
     """When it began, in Unix seconds."""
-    began: float = field(default_factory=monotonic)
-    """When it came in, or its caller made the call, in seconds on the monotonic clock."""
+    began: float = field(default_factory=perf_counter)
+    """When it came in, or its caller made the call, in seconds of `time.perf_counter`."""
     started: float | None = None
     """When its work began, or it was sent; None: it never was."""
     ended: float | None = None

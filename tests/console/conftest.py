@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from dragoman.system.files import STATE_HOME
+
 
 @pytest.fixture(autouse=True)
 def _state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", f"{tmp_path}")
+    monkeypatch.setenv(STATE_HOME, f"{tmp_path}")

@@ -355,6 +355,20 @@ def test_what_a_message_has_not(text: str) -> None:
         parse_filter(text, MessageRow)
 
 
+def test_what_passed_at_one_time_is_on_one_page_or_the_next() -> None:
+    messages = Messages()
+    for time in (7.0, 7.0, 7.0, 5.0, 5.0):  # a clock that does not go on, and then is set back
+        messages.hook(event(time=time))
+    times = [one.time for one in oldest(messages)]
+    assert [round(time, 3) for time in times] == [7.0, 7.0, 7.0, 5.0, 5.0]
+    assert times[0] < times[1] < times[2]
+    assert [one.seq for one in pick_messages(messages.newest(), "", 2, times[2])] == [4, 3]
+    answered = Messages()
+    answered.hook(event(time=7.0, answer=b'{"jsonrpc":"2.0","result":3,"id":7}'))
+    asked, answer = oldest(answered)
+    assert pick_messages(answered.newest(), "", 9, answer.time) == [asked]
+
+
 def test_a_page_of_messages() -> None:
     messages = Messages()
     for number in range(10):

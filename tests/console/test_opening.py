@@ -21,6 +21,7 @@ from dragoman.auth import Bearer
 from dragoman.auth.testing import LocalIssuer
 from dragoman.console import ConsoleAddress, read_address, read_listed
 from dragoman.console.listing import LONGEST_NAME, folder, listed
+from dragoman.system.files import STATE_HOME
 
 from .ends import Ends
 
@@ -76,7 +77,6 @@ async def test_it_is_open_while_it_serves_and_is_listed_meanwhile() -> None:
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/#[\w-]{43}", serving.console)
         (one,) = read_listed()
         assert (one.name, one.url, one.pid) == ("open", serving.console, os.getpid())
-        assert [path.stat().st_mode & 0o777 for path in (folder(), *folder().iterdir())] == [0o700, 0o600]
         ends = ends_of(serving.console)
         assert (await ends.get("/api/services"))["services"][0]["name"] == "open"
     assert read_listed() == []
@@ -84,6 +84,11 @@ async def test_it_is_open_while_it_serves_and_is_listed_meanwhile() -> None:
         await ends.get("/api/now")
     async with serve(api, urls="tcp://127.0.0.1:0") as serving:
         assert serving.console is None
+
+
+def test_what_is_listed_is_its_owner_s_alone() -> None:
+    with listed("s", "http://127.0.0.1:1/#x"):
+        assert [path.stat().st_mode & 0o777 for path in (folder(), *folder().iterdir())] == [0o700, 0o600]
 
 
 def ends_of(url: str) -> Ends:
@@ -189,12 +194,12 @@ async def test_a_folder_that_cannot_be_made_is_told(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").write_text("")
-    monkeypatch.setenv("XDG_STATE_HOME", f"{tmp_path}/file")
+    monkeypatch.setenv(STATE_HOME, f"{tmp_path}/file")
     with caplog.at_level(logging.WARNING, "dragoman"), listed("s", "http://127.0.0.1:1/#x"):
         assert read_listed() == []
     (line,) = caplog.messages
     assert "`dragoman console` does not find this console" in line
-    assert "XDG_STATE_HOME" in line
+    assert STATE_HOME in line
 
 
 @pytest.mark.parametrize("name", ["services " * 1000, "\ud800", "\x00" * 5000], ids=["long", "surrogate", "zeros"])

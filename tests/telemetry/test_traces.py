@@ -343,7 +343,7 @@ async def test_a_receiver_gets_one_trace_through_a_worker_process_behind_rabbitm
             worker = await asyncio.create_subprocess_exec(*words, stdin=pipe, stdout=pipe)
             assert worker.stdout is not None
             try:
-                assert await worker.stdout.readline() == b"ready\n"
+                assert (await worker.stdout.readline()).rstrip() == b"ready"
                 async with connect(url, observers=[traces]) as peer:
                     assert await peer.call("subtract", [42, 23]) == 19
             finally:

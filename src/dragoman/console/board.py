@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from itertools import islice
-from time import monotonic
+from time import perf_counter
 from typing import Final, Literal
 
 import msgspec
@@ -96,7 +96,7 @@ class Board:
     def calls(self, where: bool = False, most: int = CALLS) -> CallsInFlight:
         """The calls in flight, the oldest `most` of them. `where`: say of each where it is, which takes some
         microseconds for each of its frames."""
-        now = monotonic()
+        now = perf_counter()
         calls = [_call_in_flight(seen, now, where=where) for seen in islice(self.listed.values(), most)]
         return CallsInFlight(calls, len(self) - len(calls))
 

@@ -32,6 +32,10 @@ WHOLE: Final = 16 * KIB
 """Bytes of a message that is read as JSON, so that members are masked one by one: that takes the time of its length, on
 the loop that serves. Of a longer one the text ends where a secret may begin."""
 CALLED: Final = "tools/call"
+STEP: Final = 1e-6
+"""Seconds between two rows at least."""
+BACK: Final = 1.0
+"""Seconds by which the clock may be behind the last row; where it is more, it was set back."""
 
 
 class Messages(Trace):
@@ -43,6 +47,7 @@ class Messages(Trace):
         self._size = rows
         self._most = texts
         self._text = masking(SECRETS, whole=WHOLE)
+        self._last = 0.0
         self.count: int = 0
         """How many have passed in all: the `seq` of the next one."""
         self.bytes: int = 0
@@ -76,7 +81,7 @@ class Messages(Trace):
             outcome = TOOL_ERROR
         row = MessageRow(
             seq=self.count,
-            time=event.time,
+            time=self._time_of(event),
             direction=direction,
             service=event.service,
             wire=wire,
@@ -99,6 +104,13 @@ class Messages(Trace):
         self.bytes += taken
         while len(self._rows) > self._size or self.bytes > self._most:
             self.bytes -= self._rows.popleft()[1]
+
+    def _time_of(self, event: Event) -> float:
+        """Return a time of its own for a row, after that of the row before: pages are asked for by it, and an event has
+        one time for a call and its answer."""
+        ties = event.time <= self._last < event.time + BACK
+        self._last = self._last + STEP if ties else event.time
+        return self._last
 
 
 def _cut(name: str) -> str:

@@ -8,6 +8,7 @@ is not seen: the frame that awaits it is the last.
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import sysconfig
 from collections.abc import Sequence
@@ -23,8 +24,8 @@ DEEPEST: Final = 1_000
 """Frames of one call that are looked at: as many as the interpreter allows by itself."""
 SHOWN: Final = 12
 """Frames of a call that are shown, the innermost of those outside of dragoman."""
-_OURS: Final = str(Path(__file__).parents[1]) + "/"
-_STANDARD: Final = tuple({f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib")})
+_OURS: Final = os.path.normcase(Path(__file__).parents[1]) + os.sep
+_STANDARD: Final = tuple({os.path.normcase(sysconfig.get_path(name)) + os.sep for name in ("stdlib", "platstdlib")})
 
 
 class Position(Struct, frozen=True):
@@ -90,14 +91,15 @@ def _of_several(waits_for: object) -> object:
 
 
 def _whereabouts(kind: Literal["coroutine", "thread"], frames: Sequence[FrameType]) -> Whereabouts:
-    outside = [one for one in frames if not one.f_code.co_filename.startswith(_OURS)]
+    outside = [one for one in frames if not os.path.normcase(one.f_code.co_filename).startswith(_OURS)]
     users = [one for one in outside if not _is_standard(one.f_code.co_filename)]
     inner = (users or outside)[-1:]
     return Whereabouts(kind, _position(inner[0]) if inner else None, [_position(one) for one in outside[-SHOWN:]])
 
 
 def _is_standard(file: str) -> bool:
-    return file.startswith("<") or (file.startswith(_STANDARD) and "-packages/" not in file)
+    file = os.path.normcase(file)
+    return file.startswith("<") or (file.startswith(_STANDARD) and f"-packages{os.sep}" not in file)
 
 
 def _position(frame: FrameType) -> Position:

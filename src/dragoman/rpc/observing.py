@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import Context, ContextVar
 from itertools import count
-from time import monotonic
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import msgspec
@@ -257,7 +257,7 @@ class ServiceWatch:
         """Report that it starts."""
         if seen.started is not None:
             return
-        seen.started = monotonic()
+        seen.started = perf_counter()
         for observer, started in self._started:
             try:
                 started(seen)
@@ -270,7 +270,7 @@ class ServiceWatch:
             return
         seen.outcome = outcome
         seen.stop = seen.work = None
-        seen.ended = monotonic()
+        seen.ended = perf_counter()
         for observer, ended in self._ended:
             try:
                 ended(seen)

@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from math import inf
-from time import monotonic
+from time import perf_counter
 from time import time as now
 from typing import Final
 
@@ -314,7 +314,7 @@ class Metrics:
 
     def removed(self, service: str, method: str, target: str = "") -> None:
         """Free the label of what a service removed, once the next call has ended or a page is made. From any thread."""
-        self._removals.append((service, (method, target) if target else method, monotonic()))
+        self._removals.append((service, (method, target) if target else method, perf_counter()))
 
     def _fold(self) -> None:
         with suppress(IndexError):

@@ -10,7 +10,7 @@ export const tile = (name, value, bad) => html`<div class=${`tile ${bad ? "bad" 
 const full = ({ file, line, function: named }) => html`<code>${short(file, 300)}:${line} <b>${short(named, 120)}</b></code>`;
 
 // The last lines of a path: what is in sight of a narrow column.
-const brief = ({ file, line, function: named }) => html`<code title=${clean(`${file}:${line}`)}>${short(file.split("/").slice(-2).join("/"), 60)}:${line} <b>${short(named, 60)}</b></code>`;
+const brief = ({ file, line, function: named }) => html`<code title=${clean(`${file}:${line}`)}>${short(file.split(/[/\\]/).slice(-2).join("/"), 60)}:${line} <b>${short(named, 60)}</b></code>`;
 
 // Ask before ids are stopped or ended; what became of each.
 export async function order(path, words, yes, ids, put) {
