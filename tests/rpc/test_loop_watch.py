@@ -122,16 +122,26 @@ async def test_the_thread_ends_with_the_last_server() -> None:
         assert runs()
 
 
-def test_a_loop_that_is_closed_is_watched_no_more() -> None:
-    loop_watch._watched.clear()
-
-    async def leave() -> None:
-        loop_watch.watch_loop()
-
-    asyncio.run(leave())
-    (one,) = loop_watch._watched
+@pytest.mark.parametrize("since", [None, 0.0], ids=["idle", "owing a sign"])
+def test_a_loop_that_is_closed_is_watched_no_more(since: float | None, caplog: pytest.LogCaptureFixture) -> None:
+    loop = asyncio.new_event_loop()
+    loop.close()
+    one = loop_watch._Watched(loop, threading.get_ident(), since=since)
+    loop_watch._watched.add(one)
     loop_watch._look_at(one, stood=False)
-    assert not loop_watch._watched
+    assert one not in loop_watch._watched
+    assert caplog.text == ""
+
+
+def test_what_a_thread_does_between_two_runs_of_its_loop_is_not_blamed(caplog: pytest.LogCaptureFixture) -> None:
+    loop = asyncio.new_event_loop()
+    try:
+        one = loop_watch._Watched(loop, threading.get_ident(), since=0.0)
+        loop_watch._look_at(one, stood=False)
+        assert caplog.text == ""
+        assert one.since is None
+    finally:
+        loop.close()
 
 
 async def test_a_sign_that_comes_during_the_warning_counts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ import logging
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from time import monotonic
 from types import CodeType, FrameType
 from typing import Final
@@ -106,17 +107,21 @@ def _look() -> None:
 
 
 def _look_at(one: _Watched, stood: bool) -> None:
+    if one.loop.is_closed():
+        with _lock:
+            _watched.discard(one)
+        return
+    if not one.loop.is_running():  # what its thread does meanwhile holds up nothing
+        one.since = None
+        return
     now = monotonic()
     if one.since is not None and not stood:
         if now - one.since >= PATIENCE:
             _warn(one)  # once for each function; what is asked of the loop already is its next sign
         return
     one.since = now
-    try:
+    with suppress(RuntimeError):  # it was closed meanwhile
         one.loop.call_soon_threadsafe(one.sign)
-    except RuntimeError:  # the loop is closed
-        with _lock:
-            _watched.discard(one)
 
 
 def _warn(one: _Watched) -> None:
