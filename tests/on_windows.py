@@ -168,11 +168,11 @@ if find_spec("standardwebhooks") is None:
     SKIPPED |= {
         f"tests/mcp/extensions/events/test_{one}.py": f"{PACKAGE} standardwebhooks" for one in OF_EVENTS.split()
     }
+    SKIPPED["tests/console/test_subscriptions.py"] = f"{PACKAGE} standardwebhooks"
 if find_spec("mcp_webhook_events") is None:
     SKIPPED["tests/rpc/events/test_subscribing.py::test_one_emit_reaches_peers_and_clients_of_mcp"] = (
         f"{PACKAGE} mcp-webhook-events"
     )
-    SKIPPED["tests/console/test_subscriptions.py"] = f"{PACKAGE} mcp-webhook-events"
     SKIPPED["tests/mcp/extensions/events/test_peer.py"] = f"{PACKAGE} mcp-webhook-events"
 
 

@@ -420,7 +420,7 @@ async def test_a_question_that_is_refused_ends_the_channel() -> None:
         one.server.answers["Basic.Qos"] = lambda link, channel, sent: link.send(
             channel, Channel.Close(540, "NOT_IMPLEMENTED", 0, 0)
         )
-        one.connection.heartbeat = 0.2  # type: ignore[assignment]
+        one.connection.heartbeat = 1
         one.link.send(one.link.channel, Channel.Close(406, "PRECONDITION_FAILED", 0, 0))
         await one.back()
         await one.server.until(lambda: one.states)
