@@ -41,13 +41,3 @@ def test_a_later_time_that_another_has_seen_counts() -> None:
     assert clock.reach(3_000.0) == 3_000.0
     hands.since += 1.0
     assert clock.now() == 3_001.0
-
-
-def test_no_time_is_told_twice() -> None:
-    hands = Hands()
-    clock = hands.clock()
-    told = [clock.now() for _ in range(3)]
-    assert told == sorted(set(told))
-    assert told[-1] - told[0] < 0.001
-    hands.wall += 0.016
-    assert clock.now() == hands.wall

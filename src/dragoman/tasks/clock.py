@@ -5,22 +5,17 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Final
-
-STEP: Final = 1e-6
-"""Seconds between two times at least."""
 
 
 class Clock:
     """Unix seconds that never go back, for any thread: where `wall` is set back, they go on from the highest time that
-    was seen. None is told twice, however coarse `wall` is: tasks are listed by the time of their creation."""
+    was seen."""
 
-    __slots__ = ("_at", "_highest", "_lock", "_monotonic", "_told", "_wall")
+    __slots__ = ("_at", "_highest", "_lock", "_monotonic", "_wall")
 
     def __init__(self, wall: Callable[[], float] = time.time, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._wall, self._monotonic = wall, monotonic
         self._highest, self._at = wall(), monotonic()
-        self._told = 0.0
         self._lock = threading.Lock()
 
     def now(self) -> float:
@@ -32,5 +27,4 @@ class Clock:
         with self._lock:
             at = self._monotonic()
             self._highest, self._at = max(self._wall(), self._highest + (at - self._at), time), at
-            self._told = max(self._highest, self._told + STEP)
-            return self._told
+            return self._highest
